@@ -43,7 +43,6 @@ from measuring import (
 )
 from rates import run_rates, step_rates, warm_up, where_time_goes
 
-from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner
 from mqe.cuda_graphs import capturing
 
@@ -112,7 +111,6 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
         of_steps = {"task": {"decision_period": 1}}
     cfg = settings(arguments, **over, **({} if arguments.as_it_stands else of_steps))
     device = torch.device(cfg.sim.device)
-    plan = plan_memory(cfg, cfg.sim.name, device)
     with lines_of_simulators():
         with Watch(device) as watch:
             env, runner = make_run(cfg)
@@ -148,7 +146,6 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
         ms_a_step=where_time_goes(rates, num_envs),
         memory_gib=memory / GIB,
         memory_peak_gib=watch.peak / GIB,
-        memory_planned_gib=plan.needed / GIB,
         worlds_broken=broken,
         note=note,
         **facts,

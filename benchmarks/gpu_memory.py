@@ -1,10 +1,10 @@
-"""Compare the memory plan with a run's actual memory.
+"""A run's memory on its device.
 
 ``python benchmarks/gpu_memory.py [--preset cuboid_happo] [--num_envs 256 4096] [--iterations 3]
 [--set ...]`` trains a few iterations at each number of worlds, each in its own process, and prints
-one JSON line for each: planned and measured GiB, their ratio, the plan's parts, and the memory in
-use after every stage. ``peak_gib`` is the maximum in use, sampled 50 times a second. Both count
-everything on the device (total minus free).
+one JSON line for each: the memory in use [GiB] after every stage, and the largest of them.
+``peak_gib`` is the maximum in use, sampled 50 times a second. Both count everything on the device
+(total minus free).
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from measuring import (
     settings,
     used,
 )
-
-from harl_mapush.memory_plan import plan_memory
 
 
 def main() -> int:
@@ -69,7 +67,6 @@ def measure(arguments: argparse.Namespace, num_envs: int) -> None:
     runner_cfg = {} if arguments.num_steps is None else {"num_steps": arguments.num_steps}
     cfg = settings(arguments, env={"num_envs": num_envs}, runner=runner_cfg)
     device = torch.device(cfg.sim.device)
-    plan = plan_memory(cfg, cfg.sim.name, device)
     stages = {"context": used(device) / GIB}
     with Watch(device) as watch, lines_of_simulators():
         env, runner = make_run(cfg)
@@ -83,18 +80,14 @@ def measure(arguments: argparse.Namespace, num_envs: int) -> None:
             stages[f"update_{iteration}"] = used(device) / GIB
             env.grow_buffers()
     measured = max(stages.values())
-    parts = ("fixed", "worlds", "learner")
     emit(
         part="memory",
         device=name_of(device),
         preset=arguments.preset,
         num_envs=num_envs,
         num_steps=cfg.runner.num_steps,
-        planned_gib=plan.needed / GIB,
         measured_gib=measured,
-        ratio=plan.needed / GIB / measured,
         peak_gib=max(watch.peak / GIB, measured),
-        plan={name: getattr(plan, name) / GIB for name in parts},
         stages=stages,
         torch=_torch_memory(device),
     )

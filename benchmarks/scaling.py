@@ -55,7 +55,6 @@ from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import ALONE, Ranks, UnequalRanksError
 from harl_mapush.distributed.shares import compile_first, few_worlds, own_settings
-from harl_mapush.memory_plan import plan_memory
 from harl_mapush.process import seed_everything
 from harl_mapush.runner import Runner
 from mqe.registry import make_env, resolve_sim
@@ -135,7 +134,6 @@ def measure(
     rank_cfg = own_settings(cfg, ranks, started, device)
     sim = dataclasses.replace(rank_cfg.sim, device=str(device))
     rank_cfg = dataclasses.replace(rank_cfg, sim=sim)
-    plan = plan_memory(rank_cfg, resolve_sim(cfg.sim)[0], device, ranks.size, started.local_size)
     seed_everything(seed)
     share = ranks.share(rank_cfg.env.num_envs)
     env = make_env(rank_cfg.env, rank_cfg.sim, rank_cfg.task, seed, share)
@@ -148,7 +146,6 @@ def measure(
     facts["num_envs"] = num_envs
     facts["weights_are_equal"] = are_equal(ranks, algorithm.weights)
     facts["memory_gib"] = used(device) / GIB
-    facts["memory_planned_gib"] = plan.needed / GIB
     env.close()
     del runner, algorithm, env
     gc.collect()

@@ -18,10 +18,10 @@ from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.shares import compile_first, facts, few_worlds, own_settings
 from harl_mapush.interruption import WallTime
 from harl_mapush.machine import Machine, choose_machine
-from harl_mapush.memory_plan import check_run_memory
 from harl_mapush.process import limit_threads, say, seed_everything
 from harl_mapush.start import Start
 from harl_mapush.training import Training
+from mqe.host_memory import exhaustion_named
 
 
 def run(cfg: RunCfg, start: Start) -> int:
@@ -33,6 +33,7 @@ def run(cfg: RunCfg, start: Start) -> int:
     machine = choose_machine(cfg.sim, cfg.runner, launched, say)
 
     with ExitStack() as stack:
+        stack.enter_context(exhaustion_named(cfg.env.num_envs))
         # Otherwise a context on the first GPU would be created as well.
         stack.enter_context(torch.accelerator.device_index(machine.learner.index))
         ranks = stack.enter_context(
@@ -46,7 +47,6 @@ def run(cfg: RunCfg, start: Start) -> int:
             if ranks.is_first:
                 start.check_folder(stack)
             state = start.read_state()
-            check_run_memory(rank_cfg, machine, ranks.size, launched.local_size, say)
         limit_threads(cfg.runner.torch_threads)
         if ranks.size > 1 and machine.device.type != "cpu":
             make_worlds = partial(few_worlds, rank_cfg.env, rank_cfg.sim, rank_cfg.task)

@@ -13,7 +13,6 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import command
 from harl_mapush.evaluation.policies import policy_names
-from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, say, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
@@ -175,10 +174,10 @@ def _main(arguments: Any, program: str) -> int:
     if not has_policy:
         # The task's own scripts come after the policies of all tasks.
         arguments.policy = arguments.agent or untrained[-1]
-    name, device = resolve_sim(cfg.sim)
+    _, device = resolve_sim(cfg.sim)
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(device.index):
-        return _play(cfg, folder, arguments, film, name, device)
+        return _play(cfg, folder, arguments, film)
 
 
 def _names_a_world(arguments: Any) -> bool:
@@ -217,12 +216,8 @@ def _play(
     folder: Path | None,
     arguments: Any,
     film: filming.FilmCfg | None,
-    name: str,
-    device: torch.device,
 ) -> int:
     """Film, show, examine or measure the team, by the command line's arguments."""
-    if arguments.mode == "viewer":
-        check_memory(plan_playing(cfg, name, device))
     _check_files(arguments)
     seed_everything(cfg.runner.seed)
 

@@ -15,6 +15,7 @@ import torch
 from mqe.config import ConfigError, checked, install, option, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry
+from mqe.host_memory import check_room
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH
@@ -37,6 +38,7 @@ __all__ = [
 
 
 SIMULATORS: Registry[SimulatorEntry] = Registry("simulator")
+_WORLD_BYTES = 16_384  # of task and environment, roughly
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class SimulatorEntry(NamedTuple):
     make: Callable[[mujoco.MjModel, int, Any, torch.device], Simulator]
     # Raises ConfigError, with the way out, if it cannot run here with these settings.
     check: Callable[[Any, torch.device], None] = lambda cfg, device: None
-    # Returns the bytes on the device without worlds, and the bytes of each world. None: the worlds
-    # are MuJoCo states on the host.
+    # Returns the bytes on the device without worlds, and the bytes of each world. None: nobody
+    # knows before they are allocated.
     plan_memory: Callable[[mujoco.MjModel, Any], tuple[float, float]] | None = None
     runs_on_gpu: bool = True
     has_part_sensors: bool = True  # the touch sensors of ``with_part_sensors`` work
@@ -99,15 +101,15 @@ def _check_warp(cfg: SimCfg, device: torch.device) -> None:
         )
 
 
-def _plan_warp(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
-    from mqe.sim.warp_memory import memory_use  # needs the extra
-
-    taken = memory_use(model)
-    return taken.fixed, taken.state + taken.step
+def _plan_mujoco(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
+    state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
+    return 0.0, 8.0 * (state + model.nsensordata)
 
 
-SIMULATORS.register("mujoco", SimulatorEntry(_make_mujoco, runs_on_gpu=False))
-SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp, _plan_warp))
+SIMULATORS.register(
+    "mujoco", SimulatorEntry(_make_mujoco, plan_memory=_plan_mujoco, runs_on_gpu=False)
+)
+SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp))
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
@@ -173,11 +175,16 @@ def _resolve_device(cfg: SimCfg) -> torch.device:
 def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulator:
     """Build ``num_envs`` worlds with ``model`` on the simulator and device for ``cfg`` on this
     machine.
+
+    Raises ConfigError, with a fitting number, if their memory is known and does not fit.
     """
     name, device = resolve_sim(cfg)
     entry = SIMULATORS[name]
     if not isinstance(cfg, entry.cfg):
         cfg = entry.cfg(name, cfg.device, cfg.num_threads)
+    if entry.plan_memory is not None:
+        fixed, per_world = entry.plan_memory(model, cfg)
+        check_room(fixed + num_envs * per_world, device, "env.num_envs", num_envs)
     return entry.make(model, num_envs, cfg, device)
 
 
@@ -206,6 +213,7 @@ def make_env(
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     name, device = resolve_sim(sim)
+    check_room(env.num_envs * _WORLD_BYTES, device, "env.num_envs", env.num_envs)
     streams = Streams(seed, env.num_envs, device, share.first, places)
     entry = TASKS[task.name]
     setup = entry.make(task, env, device, streams)

@@ -59,11 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     remember_scenes()  # before other modules import build_scene
     from mqe.extensions import load_extensions
     from tests.support.lazy_modules import after_import
-    from tests.support.planned_worlds import remember_planned_worlds
     from tests.support.pretrained_cache import remember_shipped_policies
 
     remember_shipped_policies()
-    remember_planned_worlds()
     after_import("mujoco_warp", prepare_warp)
     after_import("mapush.extensions.navigate.maps.solved", draw_few_maps)
     load_extensions()

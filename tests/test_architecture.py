@@ -177,6 +177,7 @@ def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
         "mqe.config",
         "mqe.cuda_graphs",
         "mqe.extensions",
+        "mqe.host_memory",
         "mqe.controllers.network",
         "mqe.controllers.set_readers",
     )

@@ -1,26 +1,17 @@
 """The contract between a learner and its users.
 
-Its users are the trainers, checkpoints, the memory plan, the doctor and evaluation. A block is T
+Its users are the trainers, checkpoints, the doctor and evaluation. A block is T
 decisions. N environments, A agents, O obs size, U action size, R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from harl_mapush.learning.collected import Decision as Decision
 from harl_mapush.learning.collected import Experience as Experience
-
-
-class LearnerBytes(NamedTuple):
-    """A learner's memory on its device [bytes], besides its weights and the optimisers' moments."""
-
-    experience: float
-    update: float  # at its largest
-    # Neither depends on the number of worlds or on the length of a rollout.
-    is_constant: bool = False
 
 
 class Algorithm(Protocol):
@@ -29,7 +20,8 @@ class Algorithm(Protocol):
     def make_experience(self, num_steps: int, num_envs: int) -> Experience:
         """Allocate storage for collected data.
 
-        Raise ValueError if the settings do not allow this block size.
+        Raise ValueError if the settings do not allow this block size, or if it does not fit into
+        the memory.
         """
         ...
 
@@ -73,11 +65,4 @@ class Algorithm(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. Learning rates come from the settings unless adaptive."""
-        ...
-
-    def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the memory for learning on a device type.
-
-        Raise ValueError as ``make_experience`` does.
-        """
         ...

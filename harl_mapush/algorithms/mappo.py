@@ -48,9 +48,5 @@ class Mappo(OnPolicy):
         return self.update_policy(agents[0], batches)
 
     @property
-    def graphs_at_once(self) -> int:
-        return self.num_agents if self.cfg.share_param else 1
-
-    @property
     def joins_advantages(self) -> bool:
         return self.cfg.share_param or super().joins_advantages

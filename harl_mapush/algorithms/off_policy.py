@@ -17,10 +17,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.algorithms.team import Team
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS
-from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
@@ -36,6 +35,7 @@ from harl_mapush.learning.off_policy.side_stream import SideStream
 from harl_mapush.learning.off_policy.symmetric_batches import Images
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OffPolicyCfg
+from mqe.host_memory import check_room
 from mqe.vec_env import TeamSpec
 
 _FLOAT = 4  # bytes
@@ -208,9 +208,13 @@ class OffPolicy(Team):
         return self.make_rings(num_envs, 1)
 
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
-        """Allocate a replay buffer for ``num_rings`` processes sharing the environments."""
+        """Allocate a replay buffer for ``num_rings`` processes sharing the environments.
+
+        Raise ConfigError if it does not fit into the memory.
+        """
         cfg = self.cfg
         shape = self.replay_shape(num_envs, num_rings)
+        check_room(shape.nbytes, self.device, "algorithm.buffer_size", cfg.buffer_size)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
         return ReplayExperience(
             replay, self.device, self.team_rewards, self.update_norm, is_saved=cfg.save_replay
@@ -527,30 +531,6 @@ class OffPolicy(Team):
 
     def _all_optimizers(self) -> list[FlatAdam]:
         return [*self.optimizers, self.critic_optimizer]
-
-    # Planning
-
-    def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the memory for the replay buffer and one update.
-
-        An update has its batch, and tensors for two critics' gradients.
-        """
-        cfg = self.cfg
-        shape = self.replay_shape(num_envs)
-        row = shape.nbytes / shape.num_transitions
-
-        # A batch's floats in both critics and an actor.
-        critic = self.critic.critic
-        floats = 2 * self.num_views * row_floats(critic, critic.sets.in_size)
-        floats += row_floats(self.actors[0], self.spec.obs_size)
-
-        # Batches that are drawn together, once in a graph's memory and once as a copy.
-        num_drawn = max(1, math.ceil(cfg.update_ratio * num_steps * num_envs))
-        if self.side is None:
-            num_drawn = min(num_drawn, _DRAWN_TOGETHER)
-
-        update = self._batch_size * ((1 + 2 * num_drawn) * row + floats * _FLOAT)
-        return LearnerBytes(shape.nbytes, round(update), is_constant=True)
 
 
 def _step(

@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.algorithms.team import Team
 from harl_mapush.learning import losses
 from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
-from harl_mapush.learning.network_memory import row_floats
-from harl_mapush.learning.networks import Actor, Critic
+from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.formulas import Formulas
-from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
+from harl_mapush.learning.on_policy.minibatches import ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
 from harl_mapush.learning.on_policy.surrogate import update_policy
 from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.settings import OnPolicyCfg
+from mqe.host_memory import check_room
 from mqe.vec_env import EntityBlock
 
 
@@ -94,7 +94,14 @@ class OnPolicy(Team):
     # Acting
 
     def make_experience(self, num_steps: int, num_envs: int) -> Storage:
-        """Allocate a rollout. Raise ValueError if it has too few rows for the minibatches."""
+        """Allocate a rollout.
+
+        Raise ValueError if it has too few rows for the minibatches, ConfigError if it does not fit
+        into the memory.
+        """
+        planned = vars(self._make_storage(num_steps, num_envs, torch.device("meta")))
+        num_bytes = sum(field.nbytes for field in planned.values() if isinstance(field, Tensor))
+        check_room(num_bytes, self.device, "env.num_envs", num_envs)
         return self._make_storage(num_steps, num_envs, self.device)
 
     @torch.no_grad()
@@ -243,51 +250,6 @@ class OnPolicy(Team):
                 optimizer.learning_rate.fill_(self.cfg.learning_rate)
         if self.cfg.schedule != "linear":
             self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
-
-    # Planning
-
-    def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the memory for a rollout and an update."""
-        cfg = self.cfg
-        storage = self._make_storage(num_steps, num_envs, torch.device("meta"))
-        fields = vars(storage).values()
-        experience = sum(field.nbytes for field in fields if isinstance(field, Tensor))
-        widest = max(self.network.hidden_sizes + self.network.critic_hidden_sizes)
-
-        def floats(network: Actor | Critic, in_size: int, rows: int, num_minibatches: int) -> float:
-            hidden = torch.zeros(1, *network.hidden_shape)
-            a_row = row_floats(
-                network,
-                in_size,
-                lambda x: network.unroll(
-                    x.unsqueeze(0), hidden.expand(len(x), -1, -1), torch.ones(1, len(x))
-                ),
-            )
-            trained = rows // num_minibatches
-            if device_type == "cpu":
-                rows = min(rows, CPU_TILE_ROWS)
-                trained = min(trained, CPU_TILE_ROWS)
-            # All rows pass without gradients, too.
-            return max(trained * (a_row + in_size), rows * 2.0 * widest)
-
-        rows = num_steps * num_envs
-        actor = floats(
-            self.actors[0], self.spec.obs_size, rows * self.graphs_at_once, cfg.num_minibatches
-        )
-        if cfg.mirror_loss_coef > 0.0:  # mirrored observations pass as well
-            actor *= 2.0
-        critic = floats(
-            self.critic,
-            self.state_shape[-1],
-            rows * self._num_views,
-            cfg.critic_num_minibatches or cfg.num_minibatches,
-        )
-        return LearnerBytes(experience, 4.0 * max(actor, critic))
-
-    @property
-    def graphs_at_once(self) -> int:
-        """Number of agents whose rows and intermediate results an update holds at once."""
-        return 1
 
     # Helpers
 

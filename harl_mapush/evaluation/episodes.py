@@ -23,11 +23,11 @@ from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.policies import Policy, load_policy
 from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.evaluation.watchers.watcher import Goal
-from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import seed_everything
 from harl_mapush.runs.policy import TeamPolicy, make_team
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.env.environment import MultiAgentEnv
+from mqe.host_memory import exhaustion_named
 from mqe.registry import make_env, resolve_sim
 
 Columns = dict[str, NDArray[np.float64]]  # metrics of episodes by name
@@ -49,13 +49,10 @@ class Request:
 
 def play_request(request: Request) -> dict[int, Columns]:
     """Return a request's metrics by seed, in the order of worlds."""
-    jobs = list(_jobs(request))
-    num_blocks = max(len(blocks) for blocks in jobs)
-    worlds = replace(request.cfg, env=replace(request.cfg.env, num_envs=SIZE * num_blocks))
-    check_memory(plan_playing(worlds, *resolve_sim(request.cfg.sim)))
     played: dict[Block, Columns] = {}
-    for blocks in jobs:
-        played |= play(request, blocks)
+    with exhaustion_named(request.cfg.env.num_envs):
+        for blocks in _jobs(request):
+            played |= play(request, blocks)
     columns = {}
     for seed in request.seeds:
         columns[seed] = join_columns(

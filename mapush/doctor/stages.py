@@ -14,7 +14,6 @@ import mujoco
 import torch
 
 from harl_mapush.config import RunCfg
-from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
 from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import ConfigError, install
 from mqe.registry import make_env, resolve_sim
@@ -23,6 +22,7 @@ from mqe.world.randomization import RandomizationCfg
 
 NUM_WORLDS = {"cpu": 64, "cuda": 1000}
 NUM_DECISIONS = 4
+_GIB = 2**30
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 
 
@@ -87,16 +87,14 @@ def check_versions(cfg: RunCfg) -> str:
 
 
 def check_device(cfg: RunCfg) -> str:
-    """Resolve simulator and device, list the GPUs, and plan the run's memory as configured."""
+    """Resolve simulator and device, and list the GPUs with their memory."""
     sim_name, device = resolve_sim(cfg.sim)
     gpus = []
     for index in range(torch.cuda.device_count() if device.type == "cuda" else 0):
         free, total = torch.cuda.mem_get_info(index)
         name = torch.cuda.get_device_name(index)
-        gpus.append(f"cuda:{index} {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free")
-    plan = plan_memory(cfg, sim_name, device)
-    check_memory(plan)
-    return "; ".join([f"simulator {sim_name} on {device}", *gpus, describe(plan)])
+        gpus.append(f"cuda:{index} {name}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free")
+    return "; ".join([f"simulator {sim_name} on {device}", *gpus])
 
 
 def check_worlds(cfg: RunCfg) -> str:

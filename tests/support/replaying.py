@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.optimizer import FlatAdam
@@ -154,11 +154,6 @@ class Replaying:
             optimizer.load_state_dict(state["adams"][name])
         self.generator.set_state(state["generator"])
         self.num_decisions = state["num_decisions"]
-
-    def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        replay = vars(Replay(self.cfg, self.spec, num_envs, "meta")).values()
-        num_bytes = sum(value.nbytes for value in replay if isinstance(value, Tensor))
-        return LearnerBytes(num_bytes, 4.0 * 64 * self.cfg.batch_size)
 
     def _means(self, obs: Tensor) -> Tensor:
         means = [actor(obs[:, i, : actor.obs_size]) for i, actor in enumerate(self.actors)]  # type: ignore[operator, misc]

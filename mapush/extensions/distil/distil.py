@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.algorithms.team import make_actors
 from harl_mapush.distributed.ranks import ALONE, Ranks
-from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
 from harl_mapush.learning.off_policy.q_networks import SquashedActor
 from harl_mapush.learning.optimizer import FlatAdam
@@ -219,14 +218,3 @@ class Distil:
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"].cpu())
         self.num_owed = state["num_owed"]
-
-    # Planning
-
-    def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the memory for the ring and one update."""
-        spec = self.spec
-        row = spec.num_agents * (spec.obs_size + spec.action_size) * _FLOAT
-        floats = row_floats(self.actors[0], spec.obs_size)
-        update = self._batch_size * (2 * row + spec.num_agents * floats * _FLOAT)
-        ring = self._num_rows(num_envs) * num_envs * row
-        return LearnerBytes(ring, round(update), is_constant=True)

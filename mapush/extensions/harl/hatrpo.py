@@ -53,10 +53,6 @@ class Hatrpo(Happo):
     is_capturable = False
     takes_mirror_loss = False
 
-    @property
-    def graphs_at_once(self) -> int:
-        return 3  # a second derivative keeps the tensors of the first
-
     def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         actor = self.actors[agent]
         num_active = batch.weights.sum()

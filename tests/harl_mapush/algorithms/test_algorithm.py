@@ -21,7 +21,6 @@ from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry, make_algo
 from harl_mapush.config import RunnerCfg
 from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
 from harl_mapush.start import Start
@@ -189,7 +188,6 @@ def test_every_kind_of_algorithm_trains_through_the_program(name: str, tmp_path:
     }
     cfg, _ = config.resolve({}, over)
     cfg = dataclasses.replace(cfg, algorithm=for_trial(cfg.algorithm, 8))
-    assert plan_memory(cfg, "mujoco", torch.device("cpu")).needed > 0
     assert experiment.run(cfg, Start.anew(cfg, "test")) == 0
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
 
@@ -212,20 +210,10 @@ def test_an_algorithm_wraps_the_worlds_of_its_runs(monkeypatch) -> None:
     assert env.algorithm == OWN
 
 
-def test_a_plan_counts_what_the_algorithm_keeps() -> None:
-    needs = []
-    for capacity in (64, 128, 256):
-        over = {"algorithm": {"name": OWN, "capacity": capacity}, "env": {"num_envs": 10}}
-        cfg, _ = config.resolve({}, over)
-        needs.append(plan_memory(cfg, "mujoco", torch.device("cpu")).learner)
-    assert needs[1] - needs[0] > 0
-    assert needs[2] - needs[1] == pytest.approx(2 * (needs[1] - needs[0]), abs=2)
-
-
 def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is_evaluated(
     gait, tmp_path: Path, monkeypatch
 ) -> None:
-    trained = []  # of every team that is built, for the memory plan as well
+    trained = []
 
     def build(
         cfg: ReplayingCfg, network: NetworkCfg, spec: TeamSpec, *others: Any

@@ -27,7 +27,6 @@ from harl_mapush.learning.normalization import (
     normalize_advantages,
 )
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from harl_mapush.memory_plan import check_memory, plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError
 from mqe.config import ConfigError
@@ -320,21 +319,6 @@ def test_settings_of_a_rank_are_its_share_of_the_worlds() -> None:
         match="collectors=2: collectors need a single learner, not 3 ranks; .*collectors=0",
     ):
         own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
-
-
-def test_a_plan_of_ranks_is_of_one_and_advises_worlds_in_all(monkeypatch) -> None:
-    monkeypatch.setattr("harl_mapush.memory_plan.device_memory", lambda device: (2**32, 2**33))
-    cfg, _ = config.resolve({}, {"env": {"num_envs": 4096}})
-    plan = plan_memory(cfg, "mujoco", CPU, num_ranks=4, num_local=2)
-    alone = plan_memory(cfg, "mujoco", CPU)
-    assert plan.needed == pytest.approx(alone.needed, rel=0.01)
-    assert (plan.free, alone.free) == (2**31, 2**32)
-    # Room for four tenths of the worlds, in a suggestion that leaves 2 % of the free memory
-    tight = plan._replace(free=round((plan.needed - 0.6 * plan.in_worlds) / 0.98))
-    with pytest.raises(
-        ConfigError, match=r"env.num_envs=16384 .*on each of 4 ranks.*lower env.num_envs to 6144$"
-    ):
-        check_memory(tight)
 
 
 @pytest.mark.gpu

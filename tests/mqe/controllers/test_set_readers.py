@@ -164,7 +164,6 @@ def test_every_algorithm_learns_from_sets(algorithm: str, env: MultiAgentEnv):
     )
     assert isinstance(team, (OnPolicy, OffPolicy))
     before = {name: values.clone() for name, values in team.weights.items()}
-    assert team.plan_bytes(4, 4, "cpu").update > 0
     Runner(env, team, RunnerCfg(num_env_steps=80, num_steps=4)).learn([], None)
     for name in ("agent0", "critic"):
         assert not torch.equal(team.weights[name], before[name])

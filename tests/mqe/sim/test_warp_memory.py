@@ -12,10 +12,10 @@ from tests.support.lazy_modules import needs_warp
 @needs_warp
 def test_a_simulator_takes_what_was_foreseen():
     import warp as wp
+    from mqe.sim.warp_memory import memory_use
     from warp._src import context
 
     from mqe.sim.mujoco_warp import MujocoWarpSimulator
-    from mqe.sim.warp_memory import memory_use
 
     model = build_scene(1, None).model
     num_envs = 100

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
@@ -19,7 +18,6 @@ from mapush.extensions.harl.hatrpo import (
     kl_hessian_product,
     objective_gradient,
 )
-from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 from tests.support.hooks import Hooks
 from tests.support.toy import ToyEnv
 
@@ -129,18 +127,3 @@ def test_it_learns_the_toy():
     runner.learn([Hooks(on_iteration=lambda report: rewards.append(report.metrics["reward/near"]))])
     assert rewards[0] < 0.0
     assert sum(rewards[-3:]) / 3 > 0.3  # 0.5 a control step is standing on the spot
-
-
-def test_its_second_derivatives_take_more_memory():
-    spec = ToyEnv(4).spec
-    plain = Happo(HappoCfg(num_minibatches=1), NetworkCfg(), spec).plan_bytes(20, 4, "cuda")
-    second = Hatrpo(HatrpoCfg(num_minibatches=1), NetworkCfg(), spec).plan_bytes(20, 4, "cuda")
-    assert second.update > plain.update
-
-
-def test_it_has_no_mirror_loss():
-    cpu = torch.device("cpu")
-    mirror = TeamImage(Image.same(3, cpu), Image.same(2, cpu))
-    spec = TeamSpec((3, 3), (2, 2), 4, "EP", Symmetries(mirror))
-    with pytest.raises(ValueError, match="hatrpo updates its actors without a loss"):
-        Hatrpo(HatrpoCfg(mirror_loss_coef=0.5), NetworkCfg(), spec)
