@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     from tests.support.remembered_calls import (
         leave_out_the_compiler,
+        remember_start_poses,
         remember_versions,
         remember_yaml,
     )
@@ -64,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     remember_shipped_policies()
     after_import("mujoco_warp", prepare_warp)
     after_import("mapush.extensions.navigate.maps.solved", draw_few_maps)
+    after_import("mapush.extensions.gait.starts", remember_start_poses)
     load_extensions()
     torch.set_num_threads(1)
     # Hypothesis would look for constants in every imported module, for up to ten seconds a process.

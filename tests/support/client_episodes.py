@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import mapush
 
-NUM_STEPS = 60
+NUM_STEPS = 32
 SEED = 7
 PUSH = {
     "task.decision_period": 1,

@@ -46,6 +46,22 @@ def leave_out_the_compiler() -> None:
     adam.step = torch.no_grad()(adam.step.__wrapped__)
 
 
+def remember_start_poses() -> None:
+    """Draw the table of a robot's first poses once. Every task of a gait has one of 4,096."""
+    from mapush.extensions.gait import starts
+
+    draw = starts.start_poses
+    tables: dict[Any, Any] = {}
+
+    def remembered(robots: Any, num_poses: int = starts.NUM_POSES) -> Any:
+        key = (tuple(robots.cfgs), num_poses, robots.device)
+        if key not in tables:
+            tables[key] = draw(robots, num_poses)
+        return tables[key]
+
+    starts.start_poses = remembered
+
+
 def remember_sums_of_integers() -> None:
     """Call Warp's functions of integers from Python once for equal arguments."""
     from warp._src import context

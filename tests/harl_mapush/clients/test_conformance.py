@@ -1,4 +1,4 @@
-"""Every client goes through the same episodes: 60 seeded decisions give the same rewards,
+"""Every client goes through the same episodes: 32 seeded decisions give the same rewards,
 terminations, truncations and last observations as our own environment, to the bit.
 """
 
