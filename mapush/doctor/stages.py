@@ -74,16 +74,19 @@ def check_versions(cfg: RunCfg) -> str:
     driver = driver_version()
     if driver is None:
         return line
-    versions["driver_cuda"] = f"{driver // 1000}.{driver % 1000 // 10}"
-    versions["warp_cuda"] = None if warps is None else warp_cuda()
-    if cfg.sim.device != "cpu":
-        _check_cuda("torch", versions)
-        _check_cuda("warp", versions)
-    if versions["torch_cuda"] is None:
+    supported = f"{driver // 1000}.{driver % 1000 // 10}"
+    built_for = torch.version.cuda
+    if cfg.sim.device != "cpu" and built_for and int(built_for.split(".")[0]) > driver // 1000:
+        raise StageError(
+            f"torch is built for CUDA {built_for}, but the driver supports CUDA {supported} at "
+            "most",
+            f"update the NVIDIA driver, or install the torch build for CUDA {driver // 1000}",
+        )
+    if built_for is None:
         line += "; this torch is built for CPUs only: to use the GPU, install torch's CUDA build"
     elif warps is None:
         line += f"; to use the GPU, {install('gpu')}"
-    return f"{line}, driver for CUDA {versions['driver_cuda']}"
+    return f"{line}, driver for CUDA {supported}"
 
 
 def check_device(cfg: RunCfg) -> str:
@@ -143,31 +146,8 @@ def driver_version() -> int | None:
     return None
 
 
-def warp_cuda() -> str | None:
-    """Return the CUDA version in the installed Warp, such as 12.9, or None."""
-    from mqe.sim.mujoco_warp import wp  # Warp without its messages
-
-    built_with = wp.get_cuda_toolkit_version()
-    return None if built_with is None else f"{built_with[0]}.{built_with[1]}"
-
-
 def _installed(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _check_cuda(package: str, versions: dict[str, str | None]) -> None:
-    """Raise StageError if ``package`` needs a newer major CUDA version than the driver supports."""
-    built_for = versions[f"{package}_cuda"]
-    supported = versions["driver_cuda"]
-    if built_for is None or supported is None:
-        return
-    major = supported.split(".")[0]
-    if int(built_for.split(".")[0]) > int(major):
-        raise StageError(
-            f"{package} is built for CUDA {built_for}, but the driver supports CUDA {supported} at "
-            "most",
-            f"update the NVIDIA driver, or install the {package} build for CUDA {major}",
-        )

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import mujoco
 import torch
 
-from mapush.extensions.isaacgym.entry import PYTHON
+from mapush.extensions.isaacgym.engines import PYTHON
 from mapush.extensions.isaacgym.neutral_model import GEOMS, add, force_pairs, trees
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry

@@ -94,19 +94,14 @@ def read(path: str | Path) -> HarlFile:
     path = Path(path)
     try:
         text = read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "not text"
-        if isinstance(error, OSError) and error.strerror:
-            reason = error.strerror
-        raise ConfigError(
-            f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path"
-        ) from None
-    try:
         content = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(text, str(path))
     except ConfigError:
         raise
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
-        raise ConfigError(f"HARL's file {str(path)!r}: not valid JSON ({error})") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path"
+        ) from None
     content = content if isinstance(content, dict) else {}
     main = content.get("main_args") or {}
     at_top = {key: value for key, value in content.items() if key not in ("main_args", "env_args")}

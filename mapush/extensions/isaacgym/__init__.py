@@ -2,4 +2,4 @@
 
 from mapush.built_in import Extension
 
-EXTENSION = Extension(modules=("mapush.extensions.isaacgym.entry",))
+EXTENSION = Extension(modules=("mapush.extensions.isaacgym.engines",))

@@ -1,7 +1,8 @@
-"""Isaac Gym in a separate process, and its scene."""
+"""Isaac Gym in a separate process: the registry's entry, and its scene."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from mapush.extensions.isaacgym import neutral_model
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mqe.config import ConfigError
+from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
+from mqe.world.robots import NUM_JOINTS
 
 ISAACGYM = EngineSpec(
     name="isaacgym",
@@ -39,6 +42,11 @@ LEAST_PAIRS = 1 << 20
 MOST_PAIRS = 1 << 23
 PAIRS_A_ROBOT = 128
 PAIRS_OF_REST = 64
+# Environment variable: the path of Isaac Gym's interpreter. Files of settings name no program.
+PYTHON = "MAPUSH_ISAAC_PYTHON"
+# Reports of cards with 8 GB: 1 to 2 GB for 2^23 pairs, and about 2.5 MB for a world
+_PAIR_BYTES = 200
+_WORLD_BYTES = 2.5e6
 
 
 def contact_pairs(num_envs: int, num_robots: int) -> int:
@@ -104,20 +112,36 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
     }
 
 
-def make_isaacgym(
-    model: mujoco.MjModel,
-    num_envs: int,
-    device: torch.device,
-    python: str | None,
+def _make(
+    model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device
 ) -> ProcessSimulator:
-    """Start ``num_envs`` worlds of ``model`` in Isaac Gym.
-
-    Raises SimulatorError if the start fails, and ConfigError for unknown kinds of motors.
-    """
     if (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR).any():
         raise ConfigError(
             f"env.model: sim.name={ISAACGYM.name} has no motors with a torque-speed curve; say "
             "--set env.model=reference, or --sim mujoco"
         )
     scene = isaac_scene(model, num_envs, device)
-    return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device)
+    return ProcessSimulator(ISAACGYM, os.environ[PYTHON], scene, model, num_envs, device)
+
+
+def _check(cfg: SimCfg, device: torch.device) -> None:
+    if PYTHON not in os.environ:
+        raise ConfigError(
+            f"sim.name={cfg.name}: set the environment variable {PYTHON} to the path of Isaac "
+            "Gym's interpreter, for example /opt/py38/bin/python"
+        )
+    if not hasattr(os, "memfd_create"):
+        raise ConfigError(
+            f"sim.name={cfg.name}: a simulator in its own process needs Linux; say --sim mujoco"
+        )
+
+
+def _plan_memory(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
+    """Return the memory [bytes] of PhysX's buffer of pairs, and per world."""
+    pairs_a_world = PAIRS_A_ROBOT * (model.nu // NUM_JOINTS) + PAIRS_OF_REST
+    return LEAST_PAIRS * _PAIR_BYTES, _WORLD_BYTES + pairs_a_world * _PAIR_BYTES
+
+
+SIMULATORS.register(
+    ISAACGYM.name, SimulatorEntry(_make, _check, _plan_memory, has_part_sensors=False)
+)

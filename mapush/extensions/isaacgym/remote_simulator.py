@@ -96,7 +96,7 @@ class ProcessSimulator:
             model.nsensordata,
             (model.nv + 1) * spec.remembers,
         )
-        import fcntl  # not on Windows, where ``entry`` refuses this simulator
+        import fcntl  # not on Windows, where ``engines`` refuses this simulator
 
         # Freed with the last process that has it, however they end.
         memory = os.memfd_create("mapush", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

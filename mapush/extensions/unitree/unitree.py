@@ -158,13 +158,6 @@ def settings(robot: RobotCfg, max_command: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def write_settings(robot: RobotCfg, max_command: Sequence[float], folder: Path) -> None:
-    """Write ``params/deploy.yaml`` into ``folder``."""
-    path = folder / SETTINGS
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dump_yaml(settings(robot, max_command)), encoding="utf-8")
-
-
 def check(request: ExportRequest) -> None:
     """Raise ConfigError without ONNX, and for a policy other than a gait."""
     if not TASKS[request.cfg.task.name].is_gait:
@@ -195,7 +188,10 @@ def write(request: ExportRequest) -> dict[str, float]:
     # Their runner's input has the file's shape: one row.
     example = {"obs": obs[:1]}
     onnx_files.write(onnx_files.Exported(network, example, ("actions",)), path, is_batch=False)
-    write_settings(robot, description.actions["max_command"], request.out)
+    text = dump_yaml(settings(robot, description.actions["max_command"]))
+    settings_file = request.out / SETTINGS
+    settings_file.parent.mkdir()
+    settings_file.write_text(text, encoding="utf-8")
 
     run = onnx_files.session(path)
     with torch.no_grad():

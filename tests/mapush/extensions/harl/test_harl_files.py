@@ -305,7 +305,7 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "not valid JSON"),
+        ("{", "cannot be read (Expecting property name"),
         ("[1, 2]", "not a configuration of HARL"),
         ("env: {num_envs: 3}\nlogger: {interval: 1}", "not a configuration of HARL"),
         ("algo: 3", "not a configuration of HARL"),

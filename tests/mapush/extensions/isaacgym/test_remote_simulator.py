@@ -15,7 +15,7 @@ import torch
 
 from harl_mapush import config, train
 from mapush.extensions.isaacgym import remote_simulator
-from mapush.extensions.isaacgym.entry import PYTHON
+from mapush.extensions.isaacgym.engines import PYTHON
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_simulator
