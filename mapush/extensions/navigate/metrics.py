@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from mapush.extensions.navigate.features import NavigateEpisodes
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS
+from mqe.tasks.push.metrics import METRICS as PUSH_METRICS
 from mqe.tasks.terms import MeasureTerm, MetricTerm
 
 MEASURES = NAVIGATE_TERMS.measures
@@ -31,21 +29,12 @@ MEASURES.update(
 DEFAULT_MEASURES = tuple(MEASURES)  # those of every navigation task
 
 
-def _fall(episodes: NavigateEpisodes) -> Tensor:
-    return (
-        episodes.terminated["roll"] | episodes.terminated["pitch"] | episodes.terminated["height"]
-    )
-
-
 METRICS = NAVIGATE_TERMS.metrics
 METRICS.update(
     {
         "success": MetricTerm("1 for an end at the goal", lambda episodes: episodes.is_success),
-        "collision": MetricTerm(
-            "1 for an end by a collision of robots",
-            lambda episodes: episodes.terminated["collision"],
-        ),
-        "fall": MetricTerm("1 for an end by a roll, a pitch or a height", _fall),
+        "collision": PUSH_METRICS["collision"],
+        "fall": PUSH_METRICS["fall"],
         "collapse": MetricTerm(
             "1 for an end by a collapse", lambda episodes: episodes.terminated["collapse"]
         ),

@@ -17,7 +17,6 @@ from mqe.controllers.frozen_policy import PolicyDescription, read_policy
 from mqe.tasks.entry import EnvCfg, TaskSetup
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.push.layouts import PushLayouts
-from mqe.tasks.push.settings import PushCfg
 from mqe.world.fields import object_friction_fields
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene
@@ -32,7 +31,7 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
     policy = read_policy(cfg.team, "task.team")
     team = policy.description
     push_cfg = settings_of(cfg, team)
-    _check_team(cfg, env, team, push_cfg)
+    _check_team(cfg, env, team, push_cfg.decision_period)
     obj = push_cfg.pushed_object()
     problem, shortest = problem_of(cfg, obj, device)
 
@@ -65,8 +64,12 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
     return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
 
 
-def _check_team(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg: PushCfg) -> None:
-    """Raise ConfigError for settings in conflict with the team."""
+def _check_team(
+    cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, decision_period: int
+) -> None:
+    """Raise ConfigError for settings in conflict with the team, whose decisions take
+    ``decision_period`` control steps.
+    """
     if env.num_agents not in (None, 1):
         raise ConfigError(
             f"env.num_agents: {cfg.name} has one agent, which leads the {team.num_robots} robots "
@@ -81,10 +84,10 @@ def _check_team(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg
         raise ConfigError(
             f"env.randomize.lost_robots: {cfg.name} leads a whole team; leave it empty"
         )
-    if cfg.decision_period % push_cfg.decision_period:
+    if cfg.decision_period % decision_period:
         raise ConfigError(
             f"task.decision_period: {cfg.decision_period} must be a multiple of the "
-            f"{push_cfg.decision_period} control steps of a decision of '{cfg.team}'"
+            f"{decision_period} control steps of a decision of '{cfg.team}'"
         )
     if env.model != team.model:
         _LOG.warning(

@@ -32,11 +32,11 @@ TERMINATIONS.update(
             "the object's origin within task.success_radius of the goal", _success, is_failure=False
         ),
         "roll": TerminationTerm(
-            "a trunk rolled beyond task.roll_limit",
+            "a trunk rolled beyond the team's roll_limit",
             lambda step: step.is_lost[Posture.names.index("roll")],
         ),
         "pitch": TerminationTerm(
-            "a trunk pitched beyond task.pitch_limit",
+            "a trunk pitched beyond the team's pitch_limit",
             lambda step: step.is_lost[Posture.names.index("pitch")],
         ),
         "height": TerminationTerm(
