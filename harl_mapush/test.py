@@ -16,7 +16,7 @@ from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.process import library_lines, limit_threads, say, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
-from harl_mapush.viewing.watch import TRAINED, watch
+from harl_mapush.viewing.watch import watch
 from mqe.config import ConfigError, unknown
 from mqe.registry import resolve_sim
 
@@ -24,7 +24,7 @@ PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 SHOWN = "pretrained:cuboid"  # the team of a viewer without a checkpoint
-VIEWER = ("record", "agent", "web", "host")  # flags of this mode only
+VIEWER = ("record", "web", "host")  # flags of this mode only
 
 
 def make_parser(program: str = PROGRAM, *, has_calculator: bool = True) -> config.Parser:
@@ -79,12 +79,6 @@ def make_parser(program: str = PROGRAM, *, has_calculator: bool = True) -> confi
 
 def _add_viewer(parser: config.Parser) -> None:
     viewer = parser.add_argument_group("viewer")
-    viewer.add_argument(
-        "--agent",
-        metavar="NAME",
-        help=f"first policy in the viewer: {TRAINED} (the default), or one without "
-        "training (without a checkpoint: by default the task's script, else random)",
-    )
     viewer.add_argument(
         "--web",
         metavar="PORT",
@@ -167,13 +161,9 @@ def _main(arguments: Any, program: str) -> int:
         folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     sys.stderr.writelines(getattr(arguments, "notes", ()))
-    untrained = policy_names(cfg.task.name)
-    allowed = [TRAINED, *untrained] if has_policy else untrained
-    if arguments.agent is not None and arguments.agent not in allowed:
-        raise ConfigError(f"--agent: {unknown('policy', arguments.agent, allowed)}")
     if not has_policy:
         # The task's own scripts come after the policies of all tasks.
-        arguments.policy = arguments.agent or untrained[-1]
+        arguments.policy = policy_names(cfg.task.name)[-1]
     _, device = resolve_sim(cfg.sim)
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(device.index):
@@ -204,11 +194,10 @@ def _check_viewer(arguments: Any) -> None:
         raise ConfigError(f"--num_episodes {arguments.num_episodes}: must be at least 1")
     if arguments.web is not None and not 0 <= arguments.web <= 65535:
         raise ConfigError(f"--web {arguments.web}: must be a port from 1 to 65535, or 0 for any")
-    for flag in ("web", "agent"):
-        if arguments.record is not None and getattr(arguments, flag) is not None:
-            raise ConfigError(
-                f"--{flag} and --record exclude each other: a film opens no viewer; leave one out"
-            )
+    if arguments.record is not None and arguments.web is not None:
+        raise ConfigError(
+            "--web and --record exclude each other: a film opens no viewer; leave one out"
+        )
 
 
 def _play(
@@ -231,10 +220,7 @@ def _play(
 
     if arguments.mode == "viewer":
         team = folder or arguments.policy
-        agent = arguments.agent or TRAINED
-        outcomes = watch(
-            cfg, team, agent, arguments.num_episodes, arguments.web, say, arguments.host
-        )
+        outcomes = watch(cfg, team, arguments.num_episodes, arguments.web, say, arguments.host)
         say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
 

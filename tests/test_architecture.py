@@ -386,7 +386,7 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
         "--sim --set --json "
         "--record --size --camera --speed "
-        "--num_episodes --agent --web --host "
+        "--num_episodes --web --host "
         "--seeds --policy "
         "--all_checkpoints --only --team_only --csv --task --object --num_agents "
         "--suite".split()

@@ -10,18 +10,15 @@ from pathlib import Path
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.policies import Policy, load_policy, policy_names
 from harl_mapush.runs import run_folder
-from mqe.config import ConfigError
+from mqe.config import ConfigError, unknown
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.viewer.player import VIEWERS, Player
-
-TRAINED = "trained"  # viewer's name for the command line's policy
 
 
 def watch(
     cfg: RunCfg,
     team: Path | str,
-    agent: str,
     num_episodes: int | None,
     port: int | None,
     say: Callable[[str], None],
@@ -29,23 +26,19 @@ def watch(
 ) -> list[str]:
     """Show a checkpoint or a named policy until the viewer closes. Return the outcomes.
 
-    The viewer also closes after ``num_episodes`` episodes. It begins with ``agent``: ``TRAINED``,
-    or the name of a policy without training. The user can switch to the run's other checkpoints.
-    ``port`` is the page's, 0 for a free one. None also opens a browser if there is a display.
-    ``host`` is the name of a proxy's page.
+    The viewer also closes after ``num_episodes`` episodes. The user can switch to the run's other
+    checkpoints, and to policies without training. ``port`` is the page's, 0 for a free one. None
+    also opens a browser if there is a display. ``host`` is the name of a proxy's page.
     """
     if not VIEWERS:
         raise ConfigError("--mode viewer: no viewer is installed; --record FILE.mp4 makes a film")
     show = list(VIEWERS.values())[-1]  # a user's own viewer comes after the built-in one
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        policies = _policies(cfg, team, env)
-        first = next(iter(policies)) if agent == TRAINED else agent
-        ordered = {first: policies[first], **policies}
         entry = TASKS[cfg.task.name]
         scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
         most_episodes = math.inf if num_episodes is None else num_episodes
-        player = Player(env, ordered, scale, most_episodes)
+        player = Player(env, _policies(cfg, team, env), scale, most_episodes)
         return show(player, port, say, host)
     finally:
         env.close()
@@ -56,12 +49,15 @@ def _policies(cfg: RunCfg, team: Path | str, env: MultiAgentEnv) -> dict[str, Ca
     training.
     """
     teams: dict[str, Path | str] = {}
+    names = policy_names(cfg.task.name)
     if isinstance(team, str):
+        if team in policy_names() and team not in names:
+            raise ConfigError(unknown(f"policy of task {cfg.task.name}", team, names))
         teams[team] = team
     else:
         teams[team.name] = team
         if team.parent.name == run_folder.CHECKPOINTS:
             run = team.parent.parent
             teams |= {path.name: path for _, path in run_folder.checkpoints(run)}
-    teams |= {name: name for name in policy_names(cfg.task.name)}
+    teams |= {name: name for name in names}
     return {name: partial(load_policy, team_name, cfg, env) for name, team_name in teams.items()}

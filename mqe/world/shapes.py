@@ -1,4 +1,4 @@
-"""Objects for single worlds: up to six boxes each, from the seed or from a file.
+"""Objects for single worlds: up to six boxes each, drawn from the seed or held out for tests.
 
 All worlds share one model with ``NUM_BOXES`` boxes. Model fields give each world its sizes,
 positions, masses and friction. Missing boxes are shrunk inside the first one.
@@ -6,20 +6,18 @@ positions, masses and friction. Missing boxes are shrunk inside the first one.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import replace
+from functools import cache
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import mujoco
 import numpy as np
 import torch
 
-from mqe.config import ConfigError, build, option, read_text
+from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.world.fields import WorldFields, object_friction_fields
 from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg
@@ -34,12 +32,8 @@ DRAWN_FRICTION = (0.2, 1.0)  # range of drawn shapes' material
 # [m] lengths of arms, and thickness of each.
 ARM = (0.5, 1.2)
 THICKNESS = (0.25, 0.5)
-_LARGEST_REACH = 1.5  # [m] of a box's corner along x or y
 _SHRUNK = 0.01  # [m] half a side of a box that a shape lacks
-MASSES = (0.1, 1000.0)  # [kg] of objects in settings and of shapes in files
-_FRICTIONS = (1e-3, 10.0)
-_LARGEST_OVERLAP = 5e-3  # [m] of two boxes that touch, in whole millimetres for instance
-_LONGEST_NAME = 100
+MASSES = (0.1, 1000.0)  # [kg] of objects in settings
 _NUM_DRAWN = 7  # family, four lengths, mass, friction
 
 Box = tuple[float, float, float, float]  # [m] centre x, y and lengths along x, y
@@ -160,26 +154,11 @@ def check_kinds(kinds: Sequence[str], where: str) -> None:
             )
 
 
-def read_shapes(where: str) -> list[ObjectCfg]:
-    """Return the objects in a JSON file, or the ``held_out`` ones, never used for training.
-
-    Raise ConfigError for an unreadable file, or one without valid objects.
-    """
-    path = Path(where)
-    if where == HELD_OUT:
-        path = Path(str(files("mqe") / "assets" / "shapes" / "held_out.json"))
-    try:
-        listed = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"task.shapes: {where!r} is neither {DRAWN} nor {HELD_OUT}, nor a JSON file that can "
-            f"be read ({error})"
-        ) from None
-    if not isinstance(listed, list) or not listed:
-        raise ConfigError(f"task.shapes: {where!r} must be a list of one or more shapes")
-    return [
-        _read_shape(entry, f"task.shapes: {where!r}, shape {k}") for k, entry in enumerate(listed)
-    ]
+@cache
+def held_out_shapes() -> list[ObjectCfg]:
+    """Return 20 shapes for tests, never used for training."""
+    path = files("mqe") / "assets" / "shapes" / "held_out.json"
+    return [make_shape(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def common_object(shapes: Sequence[ObjectCfg]) -> ObjectCfg:
@@ -261,53 +240,3 @@ def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[floa
     x_low, y_low = (min(values) for values in zip(*corners, strict=True))
     x_high, y_high = (max(values) for values in zip(*corners, strict=True))
     return ((x_low, y_low), (x_high, y_low), (x_high, y_high), (x_low, y_high))
-
-
-@dataclass(frozen=True)
-class _ShapeEntry:
-    """One object in a file of shapes."""
-
-    name: str
-    boxes: tuple[Box, ...]
-    mass: float = option(MISSING, "mass [kg]", min=MASSES[0], max=MASSES[1])
-    friction: float = option(
-        MISSING, "the material's own coefficient", min=_FRICTIONS[0], max=_FRICTIONS[1]
-    )
-
-
-def _read_shape(values: Any, where: str) -> ObjectCfg:
-    """Return one object from a file. Raise ConfigError, beginning with ``where``."""
-    entry = build(_ShapeEntry, values, where)
-    boxes = entry.boxes
-    if not 1 <= len(boxes) <= NUM_BOXES or boxes[0][:2] != (0.0, 0.0):
-        raise ConfigError(
-            f"{where}: must have 1 to {NUM_BOXES} boxes, the first one with its centre at 0, 0, "
-            "the origin"
-        )
-    reach = max(abs(box[k]) + 0.5 * box[2 + k] for box in boxes for k in (0, 1))
-    if min(min(box[2:]) for box in boxes) < 4.0 * _SHRUNK or reach > _LARGEST_REACH:
-        raise ConfigError(
-            f"{where}: boxes must be {4.0 * _SHRUNK} m long or more, and lie within "
-            f"{_LARGEST_REACH} m of the origin along x and y"
-        )
-    for first, second in itertools.combinations(range(len(boxes)), 2):
-        if _overlap(boxes[first], boxes[second]) > _LARGEST_OVERLAP:
-            raise ConfigError(
-                f"{where}: boxes {first} and {second} overlap; list boxes without common parts"
-            )
-    if not entry.name.isprintable() or not 0 < len(entry.name) <= _LONGEST_NAME:
-        raise ConfigError(
-            f"{where}: the name {entry.name!a:.40} must have 1 to {_LONGEST_NAME} printable "
-            "characters"
-        )
-    return make_shape(entry.name, boxes, entry.mass, entry.friction)
-
-
-def _overlap(first: Box, second: Box) -> float:
-    """Return the shorter side [m] of two boxes' intersection, 0 for disjoint boxes."""
-    lengths = []
-    for k in (0, 1):
-        low = max(box[k] - 0.5 * box[2 + k] for box in (first, second))
-        high = min(box[k] + 0.5 * box[2 + k] for box in (first, second))
-        lengths.append(max(high - low, 0.0))
-    return min(lengths)

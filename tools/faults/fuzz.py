@@ -50,7 +50,6 @@ from mqe.extensions import load_extensions
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push.senses import SENSES
-from mqe.world import shapes
 
 _TOO_LONG_S = 5.0
 _HANGS_S = 60.0
@@ -420,29 +419,20 @@ def page_request(draw: random.Random, files: Path) -> tuple[Callable[[], int], A
 
 
 def named_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a file of shapes or of maps, with nonsense inside."""
-    kind = draw.choice(("shapes.json", "maps.yaml"))
-    path = files / kind
-    content: Any
-    if kind == "shapes.json":
-        shape = {"name": "a", "mass": 4.0, "friction": 0.5, "boxes": [[0.0, 0.0, 1.0, 1.0]]}
-        content = [shape | {draw.choice([*shape, "mesh", "x"]): value(draw)}]
-        path.write_text(json.dumps(draw.choice((content, value(draw)))), encoding="utf-8")
-    else:
-        arena_map = {"start": [-1.5, 0], "goal": [1.5, 0], "obstacles": [{"box": [0, 0, 1, 1]}]}
-        arena_map[draw.choice([*arena_map, "x"])] = value(draw)
-        content = {"arena": draw.choice(([8, 8], value(draw))), "maps": [arena_map]}
-        path.write_text(yaml.safe_dump(content), encoding="utf-8", errors="surrogatepass")
+    """Make a file of maps, with nonsense inside."""
+    path = files / "maps.yaml"
+    arena_map: dict[str, Any] = {"start": [-1.5, 0], "goal": [1.5, 0]}
+    arena_map["obstacles"] = [{"box": [0, 0, 1, 1]}]
+    arena_map[draw.choice([*arena_map, "x"])] = value(draw)
+    content = {"arena": draw.choice(([8, 8], value(draw))), "maps": [arena_map]}
+    path.write_text(yaml.safe_dump(content), encoding="utf-8", errors="surrogatepass")
     if draw.random() < 0.2:
         path.write_bytes(damaged(draw, path.read_bytes()))
 
     def read() -> None:
-        if kind == "shapes.json":
-            shapes.read_shapes(str(path))
-        else:
-            importlib.import_module("mapush.extensions.navigate.maps.arena_map").read_maps(path)
+        importlib.import_module("mapush.extensions.navigate.maps.arena_map").read_maps(path)
 
-    return lambda: attempt(read), (kind, content)
+    return lambda: attempt(read), content
 
 
 def control_group(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:

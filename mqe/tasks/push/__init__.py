@@ -22,7 +22,7 @@ from mqe.world.shapes import (
     DRAWN_FRICTION,
     common_object,
     draw_shapes,
-    read_shapes,
+    held_out_shapes,
     shape_fields,
 )
 from mqe.world.streams import Streams
@@ -40,7 +40,7 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
         return []
     if cfg.shapes == DRAWN:
         return draw_shapes(streams, _SHAPE, cfg.shape_mass, cfg.shape_force, cfg.shape_kinds)
-    shapes = read_shapes(cfg.shapes)
+    shapes = held_out_shapes()
     return [shapes[number % len(shapes)] for number in streams.numbers.tolist()]
 
 
@@ -54,9 +54,7 @@ def _objects(cfg: PushCfg) -> PushedObjects:
             force = cfg.shape_force
             mass = (force[0] / largest, force[1] / least)
         return PushedObjects("drawn shapes", mass, force)
-    return PushedObjects.of(
-        [cfg.pushed_object()] if cfg.shapes is None else read_shapes(cfg.shapes)
-    )
+    return PushedObjects.of([cfg.pushed_object()] if cfg.shapes is None else held_out_shapes())
 
 
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
@@ -104,5 +102,4 @@ PUSH = TaskEntry(
     policies=Registry("script", {"scripted_solo": scripted_solo, "scripted_team": scripted_team}),
     subject=lambda cfg: cfg.object,
     frozen_policies=("gait",),
-    files=("shapes",),
 )

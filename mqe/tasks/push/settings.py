@@ -16,7 +16,7 @@ from mqe.tasks.term_settings import TermCfg, check_decision_period
 from mqe.tasks.terms import PRESENT, TermRegistry
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT, with_sliding_force
-from mqe.world.shapes import MASSES, check_kinds
+from mqe.world.shapes import DRAWN, HELD_OUT, MASSES, check_kinds
 
 _FORCE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?N")
 _FORCES = (0.1, 1e4)  # [N] at which objects may slide
@@ -79,7 +79,8 @@ class PushCfg(TermCfg):
     shapes: str | None = option(
         None,
         "an object of up to six boxes for each world in place of task.object: drawn (from the "
-        "seed), held_out (20 shapes for tests only) or a JSON file; null: task.object everywhere",
+        "seed) or held_out (20 shapes for tests only); null: task.object everywhere",
+        choices=(DRAWN, HELD_OUT),
     )
     shape_mass: tuple[float, float] = option(
         (2.0, 20.0), "range of the masses of drawn shapes [kg]", min=MASSES[0], max=MASSES[1]

@@ -149,8 +149,7 @@ def test_all_checkpoints_of_a_run_can_be_chosen(run) -> None:
     [
         (("--num_episodes", "0"), "must be at least 1"),
         (("--web", "70000"), "must be a port from 1 to 65535"),
-        (("--agent", "trained", "--record", "x.mp4"), "--agent and --record exclude each other"),
-        (("--agent", "clever"), "clever"),
+        (("--web", "--record", "x.mp4"), "--web and --record exclude each other"),
         (("--json", "x"), "unknown argument '--json'"),
     ],
 )
@@ -166,7 +165,7 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
     "argv, policy",
     [
         (("--object", "tblock"), "scripted_team"),
-        (("--object", "tblock", "--agent", "zero"), "zero"),
+        (("zero", "--object", "tblock"), "zero"),
         (("--task", "walking"), "random"),
         (("--suite", "team3"), "scripted_team"),
         (("--import", "examples.own_object", "--object", "crate"), "scripted_team"),
@@ -192,8 +191,8 @@ def test_a_world_is_played_without_a_checkpoint(walking, monkeypatch, argv, poli
 @pytest.mark.parametrize(
     "argv",
     [
-        ("--object", "tblock", "--agent", "trained"),
-        ("--task", "walking", "--agent", "scripted_team"),
+        ("trained", "--object", "tblock"),
+        ("scripted_team", "--task", "walking"),
     ],
 )
 def test_a_world_without_a_checkpoint_needs_a_policy_that_it_has(walking, capsys, argv) -> None:

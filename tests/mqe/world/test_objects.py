@@ -22,7 +22,7 @@ from mqe.world.objects import (
     object_floor_friction,
     robot_object_friction,
 )
-from mqe.world.shapes import common_object, read_shapes
+from mqe.world.shapes import common_object, held_out_shapes
 from tests.support.pushing import make_task
 from tests.support.rounding import FEW_STEPS
 
@@ -397,7 +397,7 @@ def test_which_straight_lines_cross_an_object(name, start, end, is_crossed) -> N
 
 
 def test_lines_of_sight_know_the_object_of_each_world() -> None:
-    shapes = read_shapes("held_out")[:2]
+    shapes = held_out_shapes()[:2]
     both = Footprint(common_object(shapes), "cpu", shapes)
     lines = torch.rand(2, 30, 2, 2, generator=torch.Generator().manual_seed(0)) * 3.0 - 1.5
     crossed = both.is_crossed(lines[:, :, 0], lines[:, :, 1])

@@ -1,15 +1,12 @@
-"""Shapes per world: drawn from the seed, read from files, and simulated like separately compiled
+"""Shapes per world: drawn from the seed or held out, and simulated like separately compiled
 models.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -21,6 +18,7 @@ from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env, make_simulator
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.tasks import push
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.world.objects import OBJECTS, Footprint
@@ -28,11 +26,10 @@ from mqe.world.scene import build_scene, sliding_force
 from mqe.world.shapes import (
     DRAWN_FRICTION,
     FAMILIES,
-    HELD_OUT,
     common_object,
     draw_shapes,
+    held_out_shapes,
     make_shape,
-    read_shapes,
     shape_fields,
 )
 from mqe.world.streams import Streams
@@ -102,7 +99,7 @@ def test_drawn_shapes_slide_at_forces_of_a_range_and_are_of_the_kinds_named():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_boxes_of_a_family_touch_and_do_not_overlap(family):
-    for shape in [shape for shape in drawn(300) if shape.name == family] + read_shapes(HELD_OUT):
+    for shape in [shape for shape in drawn(300) if shape.name == family] + held_out_shapes():
         for one, other in combinations(shape.geoms, 2):
             gaps = [
                 abs(one.pos[k] - other.pos[k]) - 0.5 * (one.size[k] + other.size[k]) for k in (0, 1)
@@ -115,7 +112,7 @@ def test_boxes_of_a_family_touch_and_do_not_overlap(family):
 
 
 def test_held_out_shapes_are_twenty_of_all_families_and_none_is_drawn():
-    shapes = read_shapes(HELD_OUT)
+    shapes = held_out_shapes()
     assert len(shapes) == 20
     assert {shape.name.rstrip("0123456789") for shape in shapes} == set(FAMILIES) - {"slat", "disc"}
     lengths = {geom.size for shape in drawn(300) for geom in shape.geoms}
@@ -211,44 +208,6 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"boxes": []}, "must have 1 to 6 boxes"),
-        ({"boxes": [[0.0, 0.0, 0.1, 0.1]] * 7}, "must have 1 to 6 boxes"),
-        ({"boxes": [[0.1, 0.0, 1.0, 1.0]]}, "centre at 0, 0"),
-        ({"boxes": [[0.0, 0.0, 9.0, 1.0]]}, "within 1.5 m"),
-        ({"boxes": [[0.0, 0.0, 1.0]]}, r"boxes\[0\]: must have 4 values"),
-        ({"mass": 0.0}, "mass: must be at least 0.1 and at most 1000"),
-        ({"mass": 1e300}, "mass: must be"),
-        ({"mass": 10**400}, "mass: must be"),
-        ({"mass": True}, "mass: must be"),
-        ({"mass": "4"}, "mass: must be"),
-        ({"mass": [4]}, "mass: must be"),
-        ({"friction": math.nan}, "friction: must be a finite number"),
-        ({"friction": 1e300}, "friction: must be"),
-        ({"friction": -0.5}, "friction: must be at least 0.001"),
-        ({"boxes": [[0, 0, 10**400, 1.0]]}, "boxes.* must be at most"),
-        ({"boxes": [[0, 0, math.nan, 1.0]]}, "boxes.* must be a finite number"),
-        ({"boxes": [[0, 0, 1.0, 1.0]] * 6}, "boxes 0 and 1 overlap"),
-        ({"boxes": [[0, 0, 1.0, 1.0], [0.5, 0, 0.5, 0.5]]}, "boxes 0 and 1 overlap"),
-        ({"name": "\ud800"}, "name: must be text"),
-        ({"name": "a\x1b[31m"}, "must have 1 to 100 printable characters"),
-        ({"name": "a" * 1000}, "must have 1 to 100 printable characters"),
-        ({"colour": 1}, "unknown key .*colour"),
-    ],
-)
-def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_path: Path):
-    good = {"name": "a", "boxes": [[0, 0, 1.0, 0.4]], "mass": 2, "friction": 0.5}
-    path = tmp_path / "own.json"
-    path.write_text(json.dumps([good]))
-    (shape,) = read_shapes(str(path))
-    assert (shape.mass, shape.friction) == (2.0, (0.5, 0.5))
-    path.write_text(json.dumps([good, good | entry]))
-    with pytest.raises(ConfigError, match=message):
-        read_shapes(str(path))
-
-
-@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"observation": "sincos"}, "task.shapes=drawn needs outlines"),
@@ -280,23 +239,19 @@ WIDE = [[0, 0, 1.2, 0.4]]
         ([0, 0, 0.04, 1.2], WIDE),
     ],
 )
-def test_a_narrow_box_has_its_own_inertia_in_every_world(box, others, tmp_path: Path):
+def test_a_narrow_box_has_its_own_inertia_in_every_world(box, others, monkeypatch):
     """MuJoCo compiles a narrow box with principal body axes, and other shapes may not
     inherit them.
     """
-    entries = [
-        {"name": "narrow", "boxes": [shape_box], "mass": 6, "friction": 0.5}
-        for shape_box in [box, *others]
-    ]
-    path = tmp_path / "own.json"
-    path.write_text(json.dumps(entries))
-    env = make(num_envs=2, task=replace(TASK, shapes=str(path)))
+    shapes = [make_shape("narrow", [shape_box], 6.0, 0.5) for shape_box in [box, *others]]
+    monkeypatch.setattr(push, "held_out_shapes", lambda: shapes)
+    env = make(num_envs=2, task=replace(TASK, shapes="held_out"))
     env.reset()
     for _ in range(3):
         env.step(torch.ones(2, 2, 3))
     assert int(env.num_failed) == 0
     model = env.scene.model
-    fields = shape_fields(env.scene, read_shapes(str(path)))
+    fields = shape_fields(env.scene, shapes)
     body = model.body("object").id
     turn = np.zeros(9)
     mujoco.mju_quat2Mat(turn, fields["body_iquat"][0, body].numpy())
@@ -308,25 +263,8 @@ def test_a_narrow_box_has_its_own_inertia_in_every_world(box, others, tmp_path: 
     env.close()
 
 
-def test_files_that_are_none_are_refused_at_once(tmp_path: Path):
-    pipe = tmp_path / "pipe.json"
-    os.mkfifo(pipe)
-    device = tmp_path / "device.json"
-    device.symlink_to("/dev/zero")
-    sparse = tmp_path / "sparse.json"
-    with sparse.open("wb") as file:
-        file.truncate(20 * 2**30)
-    nested = tmp_path / "nested.json"
-    nested.write_text("[" * 100_000 + "]" * 100_000)
-    binary = tmp_path / "binary.json"
-    binary.write_bytes(b"\xff\xfe\x00")
-    for path in (pipe, device, sparse, nested, binary, tmp_path):
-        with pytest.raises(ConfigError, match="nor a JSON file that can be read"):
-            read_shapes(str(path))
-
-
-def test_a_file_that_is_none_is_refused():
+def test_a_file_of_shapes_is_refused():
     with pytest.raises(
-        ConfigError, match="task.shapes: 'nowhere.json' is neither drawn nor held_out"
+        ConfigError, match=r"task.shapes: unknown value 'own.json'.*drawn, held_out"
     ):
-        read_shapes("nowhere.json")
+        PushCfg(observation="sets", shapes="own.json")
