@@ -15,7 +15,7 @@ section.key=value]``
 - ``kernels``: one rollout's and one update's time, kernel by kernel.
 - ``iterations``: physics alone and ``env.step`` under other limits on solver iterations, and the
   worlds' actual iterations in the last step.
-- ``memory``: the memory plan beside measured memory (``gpu_memory.py``).
+- ``memory``: memory in use (``gpu_memory.py``).
 
 ``--set sim.device=cpu`` with a few worlds tries all parts on a CPU.
 """
