@@ -140,6 +140,8 @@ def test_a_robot_that_only_stands(monkeypatch):
 
 def test_a_trot_in_place_lifts_its_feet(monkeypatch):
     monkeypatch.setattr("mapush.extensions.gait.examination.LATENCIES", {})
+    monkeypatch.setattr("mapush.extensions.gait.examination.GRID_TIME", 1.6)
+    monkeypatch.setattr("mapush.extensions.gait.examination.GRID_MEASURED", 0.8)  # two strides
     # Which leaves the trot as it is.
     figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.5), robots_a_cell=1)
     assert 0.0 < figures["foot_clearance_min_m"] < 0.1
@@ -158,7 +160,7 @@ def test_corner_commands_come_with_their_mirror_images():
 
 
 def test_collapses_are_counted_by_command():
-    standing = walk_corners(Walker(stand, SIM, 0), robots_a_command=1, duration=1.6)
+    standing = walk_corners(Walker(stand, SIM, 0), robots_a_command=1, duration=1.4)
     assert standing == {
         "collapse_rate": 0.0,
         "collapse_rate_worst_command": 0.0,
@@ -170,7 +172,7 @@ def test_collapses_are_counted_by_command():
         ) < 1e-5
         return torch.where(is_commanded.unsqueeze(-1), fold(obs), stand(obs))
 
-    figures = walk_corners(Walker(fold_on_one_command, SIM, 0), robots_a_command=2, duration=1.6)
+    figures = walk_corners(Walker(fold_on_one_command, SIM, 0), robots_a_command=2, duration=1.4)
     assert figures["collapse_rate"] == pytest.approx(1 / 32)
     assert figures["collapse_rate_worst_command"] == 1.0
 
