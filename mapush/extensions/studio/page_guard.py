@@ -8,7 +8,6 @@ cookie, since the page requests its parts without it.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 import secrets
@@ -90,8 +89,7 @@ class PageGuard:
                 *args,
                 process_request=check,
                 process_response=finish,
-                create_connection=_Connection,
-                **options,
+                **options | {"open_timeout": HEADER_TIMEOUT_S},
             )
 
         return serve_guarded
@@ -121,18 +119,6 @@ class PageGuard:
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
-
-
-class _Connection(ServerConnection):
-    """A connection with a time limit for its header."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        asyncio.get_running_loop().call_later(HEADER_TIMEOUT_S, self._end_without_header)
-
-    def _end_without_header(self) -> None:
-        if self.request is None:
-            self.transport.abort()
 
 
 def _forbidden(reason: str) -> Response:
