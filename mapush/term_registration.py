@@ -60,7 +60,7 @@ def register_observation(
     ``algorithm.symmetries=[mirror]`` and ``mirror_loss_coef`` need the signs. ``more`` are further
     fields of ``mqe.tasks.terms.ObservationTerm``.
     """
-    term = _observation_term(name, function, mirror_signs, help, unit, more)
+    term = _observation_term(name, function, mirror_signs, help, unit, **more)
     _terms_of(task).observations.register(name, term)
 
 
@@ -68,17 +68,15 @@ def register_state(
     name: str,
     function: Callable[[Any], Tensor],
     mirror_signs: Signs = None,
-    help: str = "",
-    unit: str = "1",
     task: str | None = None,
     **more: Any,
 ) -> None:
     """Register a term for the critic's state in a task, (N, ...).
 
-    ``function`` takes the task's ``SceneFeatures``. ``task.more_state=[<name>]`` adds the term. See
-    ``register_observation`` for the other arguments.
+    ``function`` takes the task's ``SceneFeatures``. ``task.more_state=[<name>]`` adds the term.
+    ``more`` are further arguments of ``register_observation``.
     """
-    term = _observation_term(name, function, mirror_signs, help, unit, more)
+    term = _observation_term(name, function, mirror_signs, **more)
     _terms_of(task).state.register(name, term)
 
 
@@ -130,10 +128,10 @@ def _terms_of(task: str | None) -> TermRegistry:
 def _observation_term(
     name: str,
     function: Callable[[Any], Tensor],
-    mirror_signs: Signs,
-    help: str,
-    unit: str,
-    more: dict[str, Any],
+    mirror_signs: Signs = None,
+    help: str = "",
+    unit: str = "1",
+    **more: Any,
 ) -> ObservationTerm:
     help = help or _meaning(name, function)
     return ObservationTerm(help, function, unit, mirror_signs=mirror_signs, **more)

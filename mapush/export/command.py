@@ -119,20 +119,12 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
 
 def _check_changes(changes: Mapping[str, Any], suite: Mapping[str, Any], name: str | None) -> None:
     """Raise ConfigError for a setting without a meaning in an export. ``name`` is the suite's."""
-    for section in changes:
-        if section in ("task", "runner"):
-            continue
-        allowed = ("imports", *ENV_SETTINGS) if section == "env" else ()
-        for key in changes[section]:
-            if key in allowed:
-                continue
-            if key in suite.get(section, {}):
-                raise ConfigError(
-                    f"--suite {name}: it sets {section}.{key}, but no export takes it; name "
-                    "another suite, or leave it out and set task.* with --set"
-                )
+    for section in changes.keys() - {"task", "runner"}:
+        allowed = {"imports", *ENV_SETTINGS} if section == "env" else set()
+        for key in changes[section].keys() - allowed:
+            source = f"--suite {name}: " if key in suite.get(section, {}) else ""
             raise ConfigError(
-                f"{section}.{key}: an export has no such setting; leave it out (it takes task, "
+                f"{source}{section}.{key}: no export takes it; leave it out (an export takes task, "
                 f"{', '.join(f'env.{setting}' for setting in ENV_SETTINGS)} and seed)"
             )
 

@@ -67,6 +67,7 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
         )
     names = neutral_model.trees(model)
     robots = [name for name in names if name.startswith("robot")]
+    object_body = model.body("object").id if "object" in names else -1
     joints = [model.joint(int(joint)).name for joint in model.actuator_trnid[:, 0]]
     walls = [
         k
@@ -85,13 +86,11 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
             for robot in robots
         },
         "trunk_bodies": [model.body(name).id for name in robots],
-        "object_body": model.body("object").id if "object" in names else None,
+        "object_body": object_body,
         "object_geoms": [
             k
             for k in range(model.ngeom)
-            if "object" in names
-            and model.geom_contype[k]
-            and model.geom_bodyid[k] == model.body("object").id
+            if model.geom_contype[k] and model.geom_bodyid[k] == object_body
         ],
         "body_mass": model.body_mass.tolist(),
         "floor_geom": model.geom("floor").id,

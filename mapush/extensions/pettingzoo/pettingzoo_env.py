@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,22 +78,24 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
         if not self.agents:
             raise RuntimeError("the episode is over; call reset()")
         step = self.client.step(self.client.join(actions, self.agents))
-        obs = self._by_agent(step.final_obs)
-        rewards = dict(zip(self.possible_agents, step.reward[0].tolist(), strict=True))
-        terminated = dict(zip(self.possible_agents, step.terminated[0].tolist(), strict=True))
-        was_cut_off = bool(step.was_cut_off)
-        infos = self._infos(step)
-        self._state = numpy_of(step.final_state[0]).reshape(-1)
-
         present = self.agents
+
+        def of_present(values: Iterable[Any]) -> dict[str, Any]:
+            by_name = dict(zip(self.possible_agents, values, strict=True))
+            return {name: by_name[name] for name in present}
+
+        terminated = of_present(step.terminated[0].tolist())
+        was_cut_off = bool(step.was_cut_off)
+        truncated = {name: was_cut_off and not terminated[name] for name in present}
+        self._state = numpy_of(step.final_state[0]).reshape(-1)
         is_done = bool(step.done)
         self.agents = [name for name in present if not (is_done or terminated[name])]
         return (
-            {name: obs[name] for name in present},
-            {name: rewards[name] for name in present},
-            {name: terminated[name] for name in present},
-            {name: was_cut_off and not terminated[name] for name in present},
-            {name: infos[name] for name in present},
+            of_present(self._by_agent(step.final_obs).values()),
+            of_present(step.reward[0].tolist()),
+            terminated,
+            truncated,
+            of_present(self._infos(step)),
         )
 
     def state(self) -> Array:
@@ -112,11 +114,9 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
         rows = numpy_of(obs[0])
         return {name: rows[i, : self._sizes[name]] for i, name in enumerate(self.possible_agents)}
 
-    def _infos(self, step: TimeStep) -> dict[str, dict[str, Any]]:
+    def _infos(self, step: TimeStep) -> Iterator[dict[str, Any]]:
+        """Yield every agent's info."""
         terms = {name: values[0].tolist() for name, values in step.info.items()}
-        infos: dict[str, dict[str, Any]] = {}
-        for i, name in enumerate(self.possible_agents):
-            infos[name] = {term: values[i] for term, values in terms.items()}
-            if not bool(step.valid):
-                infos[name]["broken"] = True
-        return infos
+        broken = {} if bool(step.valid) else {"broken": True}
+        for i in range(len(self.possible_agents)):
+            yield {term: values[i] for term, values in terms.items()} | broken

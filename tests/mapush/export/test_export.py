@@ -90,7 +90,7 @@ def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) 
 @pytest.mark.parametrize(
     ("suite", "said"),
     [
-        ("lost", "--suite lost: it sets env.randomize, but no export takes it"),
+        ("lost", "--suite lost: env.randomize: no export takes it"),
     ],
 )
 def test_a_suite_that_cannot_be_exported_is_refused_in_one_line(
