@@ -10,7 +10,7 @@ import torch
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
-from harl_mapush.collectors.launchers import LocalLauncher
+from harl_mapush.collectors.launchers import Launcher
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
@@ -60,7 +60,7 @@ def _build_with_collectors(
 ) -> Parts:
     env = RemoteEnvSpec(cfg, learner)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
-    return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg, LocalLauncher()))
+    return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg, Launcher()))
 
 
 def _make_team(cfg: RunCfg, spec: TeamSpec, device: torch.device, ranks: Ranks) -> Algorithm:

@@ -1,4 +1,4 @@
-"""Launchers start collectors.
+"""The processes of collectors.
 
 A ``Worker`` stands for a started collector. It fills the blocks of a ``Channel``, and counts its
 decisions there.
@@ -13,7 +13,7 @@ from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from harl_mapush.collectors import collector_process
 from harl_mapush.collectors.collector import BlockReport, Identity
@@ -40,39 +40,7 @@ class FullBlock(NamedTuple):
     cycle_s: float  # that time, and the time of collecting
 
 
-class Worker(Protocol):
-    """A started collector."""
-
-    def free(self, number: int) -> None:
-        """Return a block to the collector, to be filled again."""
-        ...
-
-    def receive(self) -> FullBlock | None:
-        """Return the next full block, None if there is none. Raise WorkerGoneError if the collector
-        has ended.
-        """
-        ...
-
-    def describe(self) -> str:
-        """Return the collector's process, for instance ``process 4711``."""
-        ...
-
-    def end(self) -> None:
-        """Kill the collector. It holds nothing to be saved."""
-        ...
-
-
-class Launcher(Protocol):
-    """Starts collectors."""
-
-    def start(
-        self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
-    ) -> Worker:
-        """Start a collector without free blocks. Its output goes to ``log``."""
-        ...
-
-
-class LocalLauncher:
+class Launcher:
     """Starts collectors as processes on this machine."""
 
     def __init__(self, collect: Callable[..., None] = collector_process.main) -> None:
@@ -81,8 +49,8 @@ class LocalLauncher:
 
     def start(
         self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
-    ) -> LocalWorker:
-        """Start a collector's process."""
+    ) -> Worker:
+        """Start a collector's process without free blocks. Its output goes to ``log``."""
         ours, theirs = Pipe()
         process = SpawnProcess(
             target=self._collect,
@@ -93,10 +61,10 @@ class LocalLauncher:
         with _blocked_signals():
             process.start()
         theirs.close()
-        return LocalWorker(process, ours)
+        return Worker(process, ours)
 
 
-class LocalWorker:
+class Worker:
     """A collector's process. Block numbers go through ``connection``."""
 
     def __init__(self, process: SpawnProcess, connection: Connection) -> None:

@@ -6,8 +6,6 @@ world beyond any limit is broken: it is reset, counted and left out of the learn
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import mujoco
 import torch
 from torch import Tensor
@@ -31,14 +29,6 @@ QUATERNION_LIMIT = 1.1  # in each number
 JOINT_MARGIN = 3.0  # [rad] beyond a joint's range
 
 _UNBOUNDED = torch.finfo(torch.float32).max  # anything finite
-_MOST_LOOKED_AT = 64  # worlds at once whose states are brought to the host
-
-
-class BrokenWorld(NamedTuple):
-    """A broken world's number, and the cause in words."""
-
-    world: int
-    cause: str
 
 
 class Limits:
@@ -64,22 +54,16 @@ class Limits:
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def violation(self, state: SceneState) -> str | None:
-        """Describe the value furthest beyond its limits in a single world's state."""
-        rows = self._limited(state)
-        off = (rows.clamp(self._low, self._high) != rows)[:, 0]
-        if not bool(off.any()):
+        """Describe the first value beyond its limits in a single world's state."""
+        values = self._limited(state)
+        off = (values.clamp(self._low, self._high) != values)[:, 0].nonzero()
+        if not len(off):
             return None
-        values = rows[:, 0]
-        middle = (self._high / 2 + self._low / 2)[:, 0]
-        half = (self._high / 2 - self._low / 2)[:, 0]
-        excess = torch.where(off, ((values - middle).abs() / half).nan_to_num(nan=torch.inf), -1.0)
-        worst = int(excess.argmax())
-        low = float(self._low[worst])
-        high = float(self._high[worst])
-        allowed = f"{low:.4g} to {high:.4g}"
-        if high == _UNBOUNDED:
-            allowed = "a finite number" if low == -_UNBOUNDED else f"{low:.4g} or more"
-        return f"{self._names[worst]} was {float(values[worst]):.4g}, not {allowed}"
+        first = int(off[0])
+        low = float(self._low[first])
+        high = float(self._high[first])
+        allowed = f"{low:.4g} or more" if high == _UNBOUNDED else f"{low:.4g} to {high:.4g}"
+        return f"{self._names[first]} was {float(values[first]):.4g}, not {allowed}"
 
     def _limited(self, state: SceneState) -> Tensor:
         """Return the rows of a state, and below them each robot's distance from the object's
@@ -93,7 +77,7 @@ class Limits:
 
 
 class BrokenWorldRecorder:
-    """Every world's state. A broken world's first broken state stays until ``take_broken``."""
+    """Every world's state. A broken world's first broken state stays until ``take_cause``."""
 
     def __init__(
         self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
@@ -113,25 +97,22 @@ class BrokenWorldRecorder:
         """Stop recording worlds outside ``valid`` (N,)."""
         self._is_recording.logical_and_(valid)
 
-    def take_broken(self) -> list[BrokenWorld]:
-        """Return the worlds broken since the last call, 64 at most. Waits for the device.
+    def take_cause(self) -> str | None:
+        """Return the number and cause of a world broken since the last call. None: no world broke.
 
-        All worlds are recorded again after this.
+        Waits for the device. All worlds are recorded again after this.
         """
         scene = self._scene
-        limits = Limits(scene, torch.device("cpu"))
-        ids = (~self._is_recording).nonzero()[:_MOST_LOOKED_AT, 0]
-        rows = self._rows[:, ids].cpu()
-        broken = []
-        for k, world in enumerate(ids.tolist()):
-            has_object = scene.object is not None
-            column = rows[:, k : k + 1]
-            state = SceneState(column, scene.num_robots, has_object, scene.num_obstacles)
-            cause = limits.violation(state)
-            cause = cause or "the simulator gave up on it, or an action was no number"
-            broken.append(BrokenWorld(self._first_world + world, cause))
+        world = (~self._is_recording).nonzero()[:1, 0]
         self._is_recording.fill_(True)
-        return broken
+        if not len(world):
+            return None
+        has_object = scene.object is not None
+        rows = self._rows[:, world].cpu()
+        state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
+        cause = Limits(scene, torch.device("cpu")).violation(state)
+        cause = cause or "the simulator gave up on it, or an action was no number"
+        return f"world {self._first_world + int(world)}: {cause}"
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:

@@ -17,7 +17,7 @@ from harl_mapush.collectors import collector_process
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity
 from harl_mapush.collectors.collector_settings import settled
-from harl_mapush.collectors.launchers import Launcher, LocalLauncher
+from harl_mapush.collectors.launchers import Launcher
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from tests.support.toy import ToyEnv
@@ -67,7 +67,7 @@ def collect(*arguments: Any) -> None:
     collector_process.main(*arguments, make=make_toy)
 
 
-LAUNCHER = LocalLauncher(collect)
+LAUNCHER = Launcher(collect)
 
 
 def settings(
