@@ -28,8 +28,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "hardswish": nn.Hardswish,
     "identity": nn.Identity,
 }
-_LARGEST = 100_000  # largest whole number in a declaration
-_MOST_LAYERS = 1000
+_LARGEST = 100_000  # largest observation
 _MOST_GRU_LAYERS = 64
 
 
@@ -38,6 +37,8 @@ class Bound(nn.Module):
 
     def __init__(self, limit: float) -> None:
         super().__init__()
+        if not 0.0 < limit < math.inf:
+            raise ValueError(f"{limit!r} is no bound")
         self.limit = limit
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,7 +51,6 @@ class _Kind(NamedTuple):
 
     cls: type[nn.Module]
     arguments: Callable[[Any], list[Any]]  # of a module, as its declaration has them
-    types: tuple[type, ...]  # of the arguments
     make: Callable[..., nn.Module]
     has_tensors: bool = True
 
@@ -58,7 +58,7 @@ class _Kind(NamedTuple):
 def _make_sets(reader: str, size: int, width: int, blocks: list[Any]) -> SetReader:
     if reader not in SET_READERS:
         raise ValueError(f"unknown reader of sets {reader!r}")
-    sets = tuple(EntityBlock(str(kind), *_whole(numbers)) for kind, *numbers in blocks)
+    sets = tuple(EntityBlock(str(kind), *numbers) for kind, *numbers in blocks)
     return make_reader(reader, size, sets, width)
 
 
@@ -74,21 +74,16 @@ def _set_arguments(reader: Any) -> list[Any]:
 
 
 _KINDS: dict[str, _Kind] = {
-    "linear": _Kind(
-        nn.Linear, lambda module: [module.in_features, module.out_features], (int, int), nn.Linear
-    ),
-    "layer_norm": _Kind(
-        nn.LayerNorm, lambda module: list(module.normalized_shape), (int,), nn.LayerNorm
-    ),
+    "linear": _Kind(nn.Linear, lambda module: [module.in_features, module.out_features], nn.Linear),
+    "layer_norm": _Kind(nn.LayerNorm, lambda module: list(module.normalized_shape), nn.LayerNorm),
     "gru": _Kind(
         nn.GRU,
         lambda module: [module.input_size, module.hidden_size, module.num_layers],
-        (int, int, int),
         _make_gru,
     ),
-    "sets": _Kind(SetReader, _set_arguments, (str, int, int, list), _make_sets),
-    "bound": _Kind(Bound, lambda module: [module.limit], (float,), Bound, False),
-} | {name: _Kind(cls, lambda module: [], (), cls, False) for name, cls in ACTIVATIONS.items()}
+    "sets": _Kind(SetReader, _set_arguments, _make_sets),
+    "bound": _Kind(Bound, lambda module: [module.limit], Bound, False),
+} | {name: _Kind(cls, lambda module: [], cls, False) for name, cls in ACTIVATIONS.items()}
 
 
 class Actor(nn.Module):
@@ -223,9 +218,13 @@ def build_network(
 
 
 def _build_actor(declarations: Sequence[Sequence[Any]], tensors: Mapping[str, Tensor]) -> Actor:
+    if not isinstance(declarations, (list, tuple)):
+        raise ValueError(f"an actor has a list of layers, not {declarations!r:.80}")
     # On the device "meta", a declaration of any size takes no memory.
     with torch.device("meta"):
-        actor = Actor(_build_layers(declarations))
+        actor = Actor([_build_layer(declaration) for declaration in declarations])
+    if not 0 < actor.in_size <= _LARGEST:
+        raise ValueError(f"an observation has 1 to {_LARGEST} numbers, not {actor.in_size!r:.20}")
     for layer, declaration in zip(actor.layers, declarations, strict=True):
         if _KINDS[declaration[0]].has_tensors:
             _fill(layer, declaration[1], tensors)
@@ -253,44 +252,16 @@ def _fill(layer: nn.Module, name: str, tensors: Mapping[str, Tensor]) -> None:
     layer.load_state_dict(values, assign=True)
 
 
-def _build_layers(layers: Sequence[Sequence[Any]]) -> list[nn.Module]:
-    if not isinstance(layers, (list, tuple)) or not 0 < len(layers) <= _MOST_LAYERS:
-        raise ValueError(f"an actor has a list of 1 to {_MOST_LAYERS} layers")
-    return [_build_layer(layer) for layer in layers]
-
-
 def _build_layer(layer: Sequence[Any]) -> nn.Module:
     """Build a module from its declaration. Raises ValueError for an invalid one."""
     if not isinstance(layer, (list, tuple)) or not layer or layer[0] not in list(_KINDS):
         raise ValueError(f"unknown layer {layer!r:.80}; there are {', '.join(_KINDS)}")
     name, *arguments = layer
     kind = _KINDS[name]
-    if kind.has_tensors:
-        if not arguments or not isinstance(arguments[0], str):
-            raise ValueError(f"layer {name}: needs the name of its tensors, not {layer!r:.80}")
-        arguments = arguments[1:]
-    if len(arguments) != len(kind.types):
-        raise ValueError(f"layer {name} takes {len(kind.types)} arguments, not {arguments!r:.80}")
-    for argument, expected in zip(arguments, kind.types, strict=True):
-        if expected is int:
-            _whole([argument])
-            continue
-        is_valid = isinstance(argument, expected)
-        if expected is float:
-            is_valid = is_valid and 0.0 < argument < math.inf
-        if not is_valid:
-            raise ValueError(f"layer {name}: {argument!r:.80} is no {expected.__name__}")
     try:
-        return kind.make(*arguments)
-    except (TypeError, KeyError, IndexError) as error:
+        return kind.make(*arguments[kind.has_tensors :])  # after the name of the tensors
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"layer {name}: {_line(error)[:100]}") from None
-
-
-def _whole(numbers: Sequence[Any]) -> Sequence[int]:
-    for number in numbers:
-        if type(number) is not int or not 0 <= number <= _LARGEST:
-            raise ValueError(f"{number!r:.40} is no whole number from 0 to {_LARGEST}")
-    return numbers
 
 
 def _kind_of(layer: nn.Module) -> str | None:
