@@ -96,7 +96,7 @@ def _add_viewer(parser: config.Parser) -> None:
     group.add_argument(
         "--record",
         metavar="FILE",
-        help="output file for a film (.mp4 or .gif) in place of the viewer",
+        help="output file for a film (.mp4) in place of the viewer",
     )
     filming.add_flags(group)
 

@@ -15,13 +15,13 @@ from harl_mapush.evaluation.policies import load_policy
 from mqe.config import ConfigError
 from mqe.registry import make_env
 from mqe.viewer.camera import CAMERAS, Angle
-from mqe.viewer.video import SUFFIXES, Film, record
+from mqe.viewer.video import Film, check_name, record
 
 FLAGS = ("size", "camera", "speed")  # for films only
 EPISODES = 3  # default
 SECONDS = 30.0  # [s] default limit of a film's length
-SIZES = {".mp4": (960, 540), ".gif": (480, 270)}  # [pixels]; a .gif file is ten times larger
-RATES = {".mp4": 25.0, ".gif": 12.0}  # [Hz]
+SIZE = (960, 540)  # [pixels] default
+RATE = 25.0  # [Hz]
 _SPEEDS = (0.05, 50.0)  # least and largest
 _PIXELS = (32, 7680)  # least and most along a side
 
@@ -40,9 +40,7 @@ class FilmCfg:
 
 def add_flags(parser: config.Arguments) -> None:
     """Add a film's options, except ``--record``."""
-    parser.add_argument(
-        "--size", metavar="WxH", help="film size in pixels (default: 960x540, for a .gif 480x270)"
-    )
+    parser.add_argument("--size", metavar="WxH", help="film size in pixels (default: 960x540)")
     parser.add_argument(
         "--camera",
         metavar="NAME",
@@ -67,15 +65,14 @@ def asked_for(arguments: Any) -> FilmCfg | None:
                 )
         return None
     path = Path(arguments.record)
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(f"--record {str(path)!r}: must end in .mp4 or .gif; name another file")
+    check_name(path)
     low, high = _SPEEDS
     speed = 1.0 if arguments.speed is None else arguments.speed
     if not low <= speed <= high:
         raise ConfigError(f"--speed {speed:g}: must be from {low:g} to {high:g}")
     return FilmCfg(
         path,
-        SIZES[path.suffix] if arguments.size is None else _size(arguments.size),
+        SIZE if arguments.size is None else _size(arguments.size),
         CAMERAS["follow"] if arguments.camera is None else _angle(arguments.camera),
         arguments.num_episodes or EPISODES,
         math.inf if arguments.num_episodes else SECONDS,
@@ -93,7 +90,7 @@ def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None
             film.path,
             film.episodes,
             film.seconds,
-            RATES[film.path.suffix],
+            RATE,
             film.size,
             film.angle,
             f"seed {cfg.runner.seed}",

@@ -22,11 +22,8 @@ from mqe.viewer.offscreen import SceneRenderer, choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Recording
 from mqe.world.scene import Scene
 
-SUFFIXES = (".mp4", ".gif")
 HOLD_S = 2.0  # [s] duration of an episode's last picture, with its outcome
 _LINE_HEIGHT = 24  # lines of text that would fill a picture
-# A .gif file's colours are those of its first pictures.
-_PALETTE = "split[a][b];[a]trim=end_frame=25,palettegen[p];[b][p]paletteuse=dither=bayer"
 
 
 class Film(NamedTuple):
@@ -62,14 +59,14 @@ def record(
     speed: float = 1.0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Film:
-    """Film ``episodes`` episodes of the first world, at most ``seconds`` [s], as .mp4 or .gif.
+    """Film ``episodes`` episodes of the first world, at most ``seconds`` [s], as .mp4.
 
     ``seconds`` cuts the first episode only; later ones are in the film if there is room for them.
     ``speed`` is film time relative to simulated time. ``fps`` is rounded to a rate of whole control
     steps. ``title`` begins every caption. Raise ConfigError if this machine cannot render.
     """
     path = Path(path)
-    _check_name(path)
+    check_name(path)
     if min(episodes, seconds, fps, speed, *size) <= 0:
         raise ConfigError(
             "a film needs episodes, seconds, fps, speed and size above 0, not "
@@ -95,9 +92,10 @@ def record(
     return _draw(path, env.scene, played, pictures, limit)
 
 
-def _check_name(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(f"{str(path)!r}: must end in .mp4 or .gif; name another file")
+def check_name(path: Path) -> None:
+    """Raise ConfigError for another kind of film than .mp4."""
+    if path.suffix != ".mp4":
+        raise ConfigError(f"{str(path)!r}: must end in .mp4; name another file")
 
 
 def _draw(
@@ -111,17 +109,15 @@ def _draw(
 
     Raise ConfigError if ffmpeg fails.
     """
-    is_gif = path.suffix == ".gif"
     writer = imageio_ffmpeg.write_frames(
         str(path),
         pictures.size,
         fps=pictures.rate,  # pyright: ignore  # ffmpeg takes any number
-        quality=None if is_gif else 6,  # pyright: ignore  # None leaves it to the codec
-        codec="gif" if is_gif else "libx264",
-        pix_fmt_out="pal8" if is_gif else "yuv420p",
-        macro_block_size=1 if is_gif else 2,
+        quality=6,
+        codec="libx264",
+        macro_block_size=2,
         ffmpeg_log_level="error",
-        output_params=["-vf", _PALETTE] if is_gif else ["-movflags", "+faststart"],
+        output_params=["-movflags", "+faststart"],
     )
     num_frames = 0
     try:

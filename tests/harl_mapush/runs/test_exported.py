@@ -175,7 +175,7 @@ def test_a_team_of_its_description_alone_is_measured_filmed_and_exported(tmp_pat
     episode = ["--num_episodes", "1", "--device", "cpu", "--set", "task.episode_length_s=0.4"]
     assert cli.main(["test", str(alone), *episode, "--team_only", "--json", str(json_file)]) == 0
     assert json.loads(json_file.read_text())["num_episodes"] == 1
-    film = ["--record", str(tmp_path / "film.gif"), "--size", "64x36"]
+    film = ["--record", str(tmp_path / "film.mp4"), "--size", "64x36"]
     assert cli.main(["play", str(alone), *episode, *film]) == 0
     assert cli.main(["export", str(alone), str(tmp_path / "onnx")]) == 0
     assert (tmp_path / "onnx" / "actor_agent0.onnx").is_file()

@@ -25,8 +25,8 @@ def test_flags_make_a_film() -> None:
     plain = read()
     assert (plain.size, plain.angle, plain.episodes) == ((960, 540), CAMERAS["follow"], 3)
     assert (plain.seconds, plain.speed) == (30.0, 1.0)
-    near = read("x.gif", camera="30,-45,4.5", speed=0.5)
-    assert (near.size, near.angle, near.speed) == ((480, 270), Angle(30.0, -45.0, 4.5), 0.5)
+    near = read("x.mp4", camera="30,-45,4.5", speed=0.5)
+    assert (near.size, near.angle, near.speed) == ((960, 540), Angle(30.0, -45.0, 4.5), 0.5)
     more = read(num_episodes=7, size="1280x720", camera="top")
     assert (more.size, more.angle, more.episodes) == ((1280, 720), CAMERAS["top"], 7)
     assert more.seconds == math.inf
@@ -47,7 +47,7 @@ def test_flags_make_a_film() -> None:
         ("--record x.mp4 --speed 0", "--speed 0: must be from 0.05 to 50"),
         ("--record x.mp4 --camera 10,nan", "elevation from -90 to 90"),
         ("--record x.mp4 --camera 10,-20,0", "distance from 0.1 to 100 m"),
-        ("--record x.avi", "must end in .mp4 or .gif"),
+        ("--record x.avi", "must end in .mp4"),
         ("--record x.mp4 --size 16x64", "--size 16x64: must be two whole numbers from 32"),
         ("--mode viewer --speed 2", "--speed 2.0: belongs to a film; add --record FILE.mp4"),
         ("--mode calculator --record x.mp4", "--record 'x.mp4' belongs to --mode viewer"),
@@ -65,12 +65,12 @@ def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypa
 
 
 def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
-    made = SimpleNamespace(path="x.gif", seconds=1.0, outcomes=["success"])
+    made = SimpleNamespace(path="x.mp4", seconds=1.0, outcomes=["success"])
     monkeypatch.setattr(filming, "record", lambda *_, **__: made)
     assert (
         cli.main(
-            ["play", "pretrained:cuboid", "--record", str(tmp_path / "x.gif"), "--device", "cpu"]
+            ["play", "pretrained:cuboid", "--record", str(tmp_path / "x.mp4"), "--device", "cpu"]
         )
         == 0
     )
-    assert capsys.readouterr().out.endswith("x.gif: 1.0 s, 1 episode: success.\n")
+    assert capsys.readouterr().out.endswith("x.mp4: 1.0 s, 1 episode: success.\n")
