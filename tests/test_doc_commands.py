@@ -35,16 +35,12 @@ NOT_RUN = {
     "pip install": "network; tests/test_packaging.py checks that the extras exist",
     "uvx": "network",
     "make train": "installs an environment; its commands are those of train.md and measure.md",
-    "mapush play pretrained:cuboid --record cuboid.mp4 --set env.robots=go2": (
-        "as the line before"
-    ),
     "python benchmarks/leaderboard.py": "300 episodes; test_result_pages.py writes an entry",
     "mapush export RUN team --for policy --hub": "network; test_hub.py has a folder in its place",
     "mapush test hub:": "network, as the line before",
     "tensorboard": "a server",
     "mapush test pretrained:go1_velocity": "minutes; tests of the examination have smaller ones",
     "mapush test RUN --suite gait": "minutes, as the line before",
-    "mapush test pretrained:go2_velocity": "minutes, as the line before",
     "mapush doctor --sim isaacgym": "Isaac Gym",
     "mapush train --sim isaacgym": "Isaac Gym",
     "torchrun --nnodes 2": "two machines",
