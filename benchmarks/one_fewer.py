@@ -1,8 +1,8 @@
 """Objects of the team suites, pushed by the whole team and with one robot fewer.
 
 ``python benchmarks/one_fewer.py --processes 8`` plays all cells and adds their rows to
-``benchmarks/results/one_fewer.jsonl``; ``python docs/_hooks/result_pages.py`` makes the table. A
-cell has ``--episodes`` starts of each seed and the time limit of its suite.
+``benchmarks/results/one_fewer.jsonl``; ``python docs/_hooks/result_pages.py`` makes the tables. A
+cell has ``--episodes`` starts of each seed, and the time limit of its suite or ``--seconds``.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--policies", nargs="+", default=[*POLICIES])
     parser.add_argument("--seeds", nargs="+", type=int, default=[2000])
     parser.add_argument("--episodes", type=int, default=50, help="of each seed")
+    parser.add_argument("--seconds", type=float, help="time limit; all feet then have 0.55")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ONE_FEWER_FILE)
     arguments = parser.parse_args()
@@ -55,12 +56,14 @@ def main() -> int:
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     """Yield the cells: one robot fewer on feet of both frictions, the whole team on 0.55."""
+    feet = (0.8, 0.55) if arguments.seconds is None else (0.55,)
     for suite in arguments.suites:
         size = SUITES[suite]
+        teams = [*((size - 1, foot) for foot in feet), (size, 0.55)]
         masses = config.load_suite(suite).worlds["task"]["object_mass"]
         for name in arguments.objects or masses:
             for policy in arguments.policies:
-                for robots, foot in ((size - 1, 0.8), (size - 1, 0.55), (size, 0.55)):
+                for robots, foot in teams:
                     for seed in arguments.seeds:
                         yield {
                             "suite": suite,
@@ -73,6 +76,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
                             "foot": foot,
                             "seed": seed,
                             "num_episodes": arguments.episodes,
+                            "limit": arguments.seconds,
                         }
 
 
@@ -89,6 +93,8 @@ def play(cell: Cell) -> Cell:
         "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
         "task": {"object": cell["object"], "decision_period": 5},
     }
+    if cell["limit"] is not None:
+        over["task"]["episode_length_s"] = cell["limit"]
     is_script = cell["policy"] in policy_names()
     folder = None if is_script else checkpoint.resolve(cell["policy"])
     over = merge(config.load_suite(cell["suite"]).worlds, over)

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,9 @@ def _front() -> list[tuple[str, ...]]:
     fewer = {
         (row["suite"], row["object"]): row
         for row in _read("one_fewer.jsonl")
-        if row["policy"] == SCRIPT and row["robots"] < int(row["suite"].removeprefix("team"))
+        if row["policy"] == SCRIPT
+        and row["robots"] < int(row["suite"].removeprefix("team"))
+        and row.get("limit") is None
     }
     rows = []
     for key in FRONT:
@@ -243,20 +246,26 @@ def poses() -> str:
     return table(("object", "robots", "policy", "success rate (95 %)"), rows)
 
 
-def one_fewer() -> str:
-    """Return the table of each team suite: the whole team, and one robot fewer."""
+def one_fewer(limit: float | None = None) -> str:
+    """Return the table of each team suite: the whole team, and one robot fewer, within the suite's
+    time or ``limit`` [s].
+    """
     columns = [(True, ANY), (True, SCRIPT), (False, ANY), (False, SCRIPT)]  # whole team, policy
     cells: dict[tuple[str, str], dict[tuple[bool, str], str]] = {}
     masses = {}
     for row in _read("one_fewer.jsonl"):
+        if row.get("limit") != limit:
+            continue
         key = (row["suite"], row["object"])
         is_whole = row["robots"] == int(row["suite"].removeprefix("team"))
         column = (is_whole, row["policy"])
-        cell = _counted(row) + ("" if is_whole else f", feet of {row['foot']:g}")
+        cell = _counted(row)
+        if not is_whole and limit is None:
+            cell += f", feet of {row['foot']:g}"
         before = cells.setdefault(key, {}).get(column)
         cells[key][column] = cell if before is None else f"{before}; {cell}"
         masses[key] = row["mass"]
-    for row in _suites():
+    for row in _suites() if limit is None else ():
         if row["policy"] == ANY and (row["suite"], row["object"]) in cells:
             cells[row["suite"], row["object"]][True, ANY] = _counted(row)
     order = [*OBJECTS, "tank", "girder", "pontoon"]
@@ -443,6 +452,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "teams": teams,
     "suites": suites,
     "one_fewer": one_fewer,
+    "one_fewer_60": partial(one_fewer, 60.0),
     "pushing": pushing,
     "sizes": sizes,
     "poses": poses,
