@@ -44,7 +44,7 @@ for _name, _target, _help in (
 MOVED = {
     "film": "mapush play TEAM --record FILE.mp4",
     "average": "mapush export RUN OUT --for policy --last 4",
-    "capacity": "mapush doctor --preset NAME --set env.num_envs=N",
+    "capacity": "mapush train --num_envs N, which names a number of worlds that fits",
 }
 
 
