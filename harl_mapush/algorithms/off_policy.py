@@ -38,7 +38,6 @@ from harl_mapush.learning.settings import OffPolicyCfg
 from mqe.host_memory import check_room
 from mqe.vec_env import TeamSpec
 
-_FLOAT = 4  # bytes
 _DRAWN_TOGETHER = 8  # batches of an iteration, in one pass over the replay buffer
 
 

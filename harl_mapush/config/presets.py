@@ -16,21 +16,6 @@ from mqe.registry import SimCfg, resolve_sim
 
 DEFAULT_PRESET = "laptop"
 GPU_WORLDS = 1024  # least number of worlds in a preset for GPUs
-# Present names by those of release 0.3. Extensions add theirs.
-FORMER_PRESETS = {
-    "any_hasac": "any",
-    "beam_hasac": "beam",
-    "cylinder_happo": "cuboid_happo --object cylinder --num_agents 3",
-    "cylinder_hasac": "cylinder",
-    "h100": "cuboid_happo",
-    "h100_hasac": "cuboid",
-    "h100_minute": "cuboid_minute",
-    "pose_hasac": "pose",
-    "rtx2070": "cuboid_happo",
-    "rtx4090": "cuboid_happo",
-    "tblock_happo": "cuboid_happo --object tblock",
-    "team2_hasac": "team2",
-}
 GPU_PRESET = "cuboid"
 OUR_SIMULATORS = ("mujoco", "warp")
 CPU_PRESET = "laptop_hasac"
@@ -76,8 +61,6 @@ def load_preset(name: str) -> dict[str, Any]:
     if name not in presets():
         if os.path.isfile(name):  # False for an impossible file name
             raise ConfigError(f"--preset: {name} is a file; say --config {name}")
-        if name in FORMER_PRESETS:
-            raise ConfigError(f"--preset {name}: is now --preset {FORMER_PRESETS[name]}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(preset_files()[name])
 

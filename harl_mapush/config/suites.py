@@ -113,8 +113,6 @@ def _file(name: str) -> Path:
     """Return the file of a suite."""
     if name.endswith(".yaml"):
         return Path(name)
-    if name in _RENAMED:
-        raise ConfigError(f"--suite {name}: is now --suite {_RENAMED[name]}")
     name = _FORMER_NAMES.get(name, name)
     files = _files()
     if name not in files:
@@ -132,7 +130,3 @@ def _suite(name: str | None, content: Mapping[str, Any]) -> Suite:
     for changes in (worlds, *suite.conditions.values()):
         check_layer(changes)
     return replace(suite, name=name, worlds=worlds)
-
-
-# Suites of release 0.3 under other names.
-_RENAMED = {f"any_n{number}": f"any --num_agents {number}" for number in range(1, 9)}

@@ -109,9 +109,6 @@ def resolve(name: str | Path) -> Path:
     return folder
 
 
-find_checkpoint = resolve  # the name in ``import mapush``
-
-
 def all_checkpoints(run: Path) -> list[tuple[int, Path]]:
     """Return a run's checkpoints as env steps and path, oldest first, all in one format."""
     listings = (kind.checkpoints(run) for kind in FORMATS.values())

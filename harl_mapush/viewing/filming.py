@@ -12,7 +12,7 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.policies import load_policy
-from mqe.config import ConfigError
+from mqe.config import ConfigError, unknown
 from mqe.registry import make_env
 from mqe.viewer.camera import CAMERAS, Angle
 from mqe.viewer.video import Film, check_name, record
@@ -44,8 +44,7 @@ def add_flags(parser: config.Arguments) -> None:
     parser.add_argument(
         "--camera",
         metavar="NAME",
-        help=f"film camera: {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in degrees and "
-        "metres",
+        help=f"film camera: {', '.join(CAMERAS)} (default: follow)",
     )
     parser.add_argument(
         "--speed",
@@ -70,10 +69,13 @@ def asked_for(arguments: Any) -> FilmCfg | None:
     speed = 1.0 if arguments.speed is None else arguments.speed
     if not low <= speed <= high:
         raise ConfigError(f"--speed {speed:g}: must be from {low:g} to {high:g}")
+    camera = arguments.camera or "follow"
+    if camera not in CAMERAS:
+        raise ConfigError(f"--camera: {unknown('camera', camera, CAMERAS)}")
     return FilmCfg(
         path,
         SIZE if arguments.size is None else _size(arguments.size),
-        CAMERAS["follow"] if arguments.camera is None else _angle(arguments.camera),
+        CAMERAS[camera],
         arguments.num_episodes or EPISODES,
         math.inf if arguments.num_episodes else SECONDS,
         speed,
@@ -111,24 +113,3 @@ def _size(text: str) -> tuple[int, int]:
             f"--size {text}: must be two whole numbers from {low} to {high}, for example 960x540"
         )
     return size
-
-
-def _angle(text: str) -> Angle:
-    """Parse a camera's name, or its azimuth, elevation and distance."""
-    if text in CAMERAS:
-        return CAMERAS[text]
-    try:
-        azimuth, elevation, *rest = (float(part) for part in text.split(","))
-        angle = Angle(azimuth, elevation, *rest)
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"--camera {text}: no such camera; name one of {', '.join(CAMERAS)}, or "
-            "azimuth,elevation[,distance] in degrees and metres"
-        ) from None
-    distance = 1.0 if angle.distance is None else angle.distance
-    if not (-360.0 <= azimuth <= 360.0 and -90.0 <= elevation <= 90.0 and 0.1 <= distance <= 100.0):
-        raise ConfigError(
-            f"--camera {text}: azimuth must be from -360 to 360 degrees, elevation from -90 to 90 "
-            "degrees, distance from 0.1 to 100 m"
-        )
-    return angle

@@ -45,13 +45,13 @@ class PolicyDescription:
     decision_period: int = option(
         1, "number of control steps (50 Hz) per decision", min=1, max=1000
     )
-    observations: dict[str, Any] = option(
+    observations: dict[str, dict[str, Any]] = option(
         dict, "terms of a robot's observation in their order: names, units and meaning"
     )
     actions: dict[str, Any] = option(
         dict, "names, unit and frame of an action's components, with scale and limits"
     )
-    learned_in: dict[str, Any] = option(dict, "sections env and task of the training")
+    learned_in: dict[str, dict[str, Any]] = option(dict, "sections env and task of the training")
     actors: tuple[Any, ...] = option(
         (), "layers of the networks in the files of weights: one list for all files, or each"
     )
@@ -76,11 +76,8 @@ class PolicyDescription:
                 )
         if set(self.learned_in) - {"env", "task"}:
             raise ValueError("learned_in: must have the sections env and task only")
-        for section in self.learned_in.values():
-            if not isinstance(section, dict):
-                raise ValueError("learned_in: env and task must be sections of keys")
         for name, term in self.observations.items():
-            if not isinstance(term, dict) or not isinstance(term.get("names"), list):
+            if not isinstance(term.get("names"), list):
                 raise ValueError(
                     f"observations.{name}: must have a list of texts under the key names"
                 )

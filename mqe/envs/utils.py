@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from mqe.config import ConfigError, build, merge, unknown
+from mqe.config import ConfigError, build, unknown
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
@@ -35,25 +35,18 @@ def custom_cfg(args: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 def make_mqe_env(
     task: str,
     args: Any = None,
-    custom_cfg: Callable[[dict[str, Any]], Any] | Mapping[str, Any] | None = None,
+    custom_cfg: Callable[[dict[str, Any]], Any] | None = None,
 ) -> tuple[MultiAgentEnv, MqeCfg]:
     """Return an environment and its settings.
 
-    ``args`` may have ``num_envs``, ``num_agents``, ``sim_device`` and ``seed``. ``custom_cfg`` has
-    settings by section, or changes a dictionary of settings. Raises ConfigError for an impossible
+    ``args`` may have ``num_envs``, ``num_agents``, ``sim_device`` and ``seed``. ``custom_cfg``
+    changes a dictionary of settings by section. Raises ConfigError for an impossible
     setting.
     """
     cfg_class = TASKS.find(task, "task").cfg
     sections = _with_arguments(args, {"env": {}, "sim": {}, "task": {"name": task}})
-    if callable(custom_cfg):
+    if custom_cfg is not None:
         sections = custom_cfg(sections) or sections
-    elif isinstance(custom_cfg, Mapping):
-        sections = merge(sections, custom_cfg)
-    elif custom_cfg is not None:
-        raise ConfigError(
-            f"custom_cfg: must be a dictionary of the sections {', '.join(MqeCfg._fields)}, or a "
-            f"function that changes one, not {custom_cfg!r}"
-        )
     for section in sections:
         if section not in MqeCfg._fields:
             raise ConfigError(f"custom_cfg: {unknown('section', section, MqeCfg._fields)}")

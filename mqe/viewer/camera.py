@@ -25,7 +25,6 @@ class Angle(NamedTuple):
 
     azimuth: float = 125.0  # [deg]
     elevation: float = -32.0  # [deg] from the horizon; down is negative
-    distance: float | None = None  # [m]; None: from as near as everything fits in
 
 
 CAMERAS = {  # by name
@@ -53,10 +52,8 @@ def cameras(
     half_size = half_picture(scene.model, aspect)
     reach = margins(scene)
     centers = _smoothed((points.min(axis=1) + points.max(axis=1)) / 2, round(SMOOTHED_S * rate))
-    distance = angle.distance
-    if distance is None:
-        pairs = zip(points, centers, strict=True)
-        distance = max(fit_distance(at, center, axes, half_size, reach) for at, center in pairs)
+    pairs = zip(points, centers, strict=True)
+    distance = max(fit_distance(at, center, axes, half_size, reach) for at, center in pairs)
     made = []
     for center in centers:
         camera = mujoco.MjvCamera()

@@ -423,7 +423,7 @@ BAD_TEST = [
         "leave it out",
     ),
     ("--checkpoint {models}", "lacks config.yaml", "incomplete"),
-    ("--checkpoint {run} --record film.avi", "--record", ".mp4"),
+    ("--checkpoint {run} --record film.avi", "film.avi", ".mp4"),
 ]
 
 

@@ -104,11 +104,6 @@ def test_a_file_for_a_preset_and_a_preset_or_folder_for_a_file_are_answered(
     assert config.load_file("laptop") == {"env": {"num_envs": 3}}
 
 
-def test_a_former_name_names_the_present_preset() -> None:
-    with pytest.raises(ConfigError, match="--preset h100_hasac: is now --preset cuboid$"):
-        config.load_preset("h100_hasac")
-
-
 @pytest.mark.parametrize(
     ("section", "key", "default", "other"),
     [

@@ -42,11 +42,6 @@ def test_a_suite_says_whether_the_object_is_the_team_s_own(name: str) -> None:
     assert ("the team's own object" in config.suite_summaries()[name]) == is_own
 
 
-def test_files_of_a_suite_s_former_name_are_told() -> None:
-    with pytest.raises(ConfigError, match="any_n3: is now --suite any --num_agents 3"):
-        config.load_suite("any_n3")
-
-
 @pytest.mark.parametrize(
     ("name", "forces"),
     [

@@ -28,7 +28,6 @@ from mapush.extensions.distil.demonstrations import Demonstrations
 from mqe.config import option
 from mqe.vec_env import TeamSpec
 
-_FLOAT = 4  # bytes
 _ADAM_EPS = 1e-8
 _STD_RANGE = (0.02, 1.0)  # that of HASAC, which can train the team on
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush.config.presets import FORMER_PRESETS, register_preset
+from harl_mapush.config.presets import register_preset
 from mapush.extensions.gait.random_events import RESTLESS_SHARE, STANDING_SHARE
 from mapush.extensions.gait.settings import VELOCITY_TERMS, VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
@@ -75,5 +75,3 @@ VELOCITY = TaskEntry(
 TASKS.register("go1_velocity", VELOCITY)
 for _preset in ("go1_velocity", "go1_push"):
     register_preset(Path(__file__).parent / "presets" / f"{_preset}.yaml")
-FORMER_PRESETS["go2_velocity"] = "go1_velocity --set env.robots=go2"
-FORMER_PRESETS["go2_push"] = "go1_push --set env.robots=go2 --init_from pretrained:go2_velocity"

@@ -10,7 +10,7 @@ import pytest
 from harl_mapush import test
 from harl_mapush.viewing import filming
 from mapush import cli
-from mqe.viewer.camera import CAMERAS, Angle
+from mqe.viewer.camera import CAMERAS
 from mqe.viewer.recording import Recording
 
 
@@ -25,8 +25,8 @@ def test_flags_make_a_film() -> None:
     plain = read()
     assert (plain.size, plain.angle, plain.episodes) == ((960, 540), CAMERAS["follow"], 3)
     assert (plain.seconds, plain.speed) == (30.0, 1.0)
-    near = read("x.mp4", camera="30,-45,4.5", speed=0.5)
-    assert (near.size, near.angle, near.speed) == ((960, 540), Angle(30.0, -45.0, 4.5), 0.5)
+    near = read("x.mp4", camera="low", speed=0.5)
+    assert (near.size, near.angle, near.speed) == ((960, 540), CAMERAS["low"], 0.5)
     more = read(num_episodes=7, size="1280x720", camera="top")
     assert (more.size, more.angle, more.episodes) == ((1280, 720), CAMERAS["top"], 7)
     assert more.seconds == math.inf
@@ -41,12 +41,9 @@ def test_flags_make_a_film() -> None:
         ),
         (
             "--record x.mp4 --camera above",
-            "--camera above: no such camera; name one of follow, low, side, top, or",
+            "--camera: unknown camera 'above' (allowed: follow, low, side, top)",
         ),
-        ("--record x.mp4 --camera 10", "--camera 10: no such camera"),
         ("--record x.mp4 --speed 0", "--speed 0: must be from 0.05 to 50"),
-        ("--record x.mp4 --camera 10,nan", "elevation from -90 to 90"),
-        ("--record x.mp4 --camera 10,-20,0", "distance from 0.1 to 100 m"),
         ("--record x.avi", "must end in .mp4"),
         ("--record x.mp4 --size 16x64", "--size 16x64: must be two whole numbers from 32"),
         ("--mode viewer --speed 2", "--speed 2.0: belongs to a film; add --record FILE.mp4"),

@@ -30,9 +30,8 @@ def test_a_script_of_mqes_gets_its_worlds() -> None:
     ("task", "custom", "said"),
     [
         ("go1push", None, "task: unknown task 'go1push'; did you mean go1push_mid"),
-        ("go1push_mid", 3, "custom_cfg: must be a dictionary of the sections env, sim, task"),
-        ("go1push_mid", {"asset": {}}, "custom_cfg: unknown section 'asset'"),
-        ("go1push_mid", {"task": {"objct": 1}}, "did you mean task.object"),
+        ("go1push_mid", lambda cfg: cfg | {"asset": {}}, "custom_cfg: unknown section 'asset'"),
+        ("go1push_mid", lambda cfg: cfg["task"].update(objct=1), "did you mean task.object"),
     ],
 )
 def test_a_setting_that_cannot_be_is_an_error(task, custom, said) -> None:

@@ -143,14 +143,6 @@ def test_the_camera_moves_smoothly_and_cuts_between_episodes() -> None:
     np.testing.assert_allclose(alone.lookat, views[-1].lookat)
 
 
-def test_a_camera_may_have_a_fixed_distance() -> None:
-    env = make_env(1)
-    env.reset()
-    near = CAMERAS["low"]._replace(distance=2.0)
-    (view,) = cameras(env.scene, [shown_state(env)], 25.0, ASPECT, near)
-    assert (view.distance, view.elevation) == (2.0, -14.0)
-
-
 @pytest.fixture
 def can_render() -> None:
     try:
