@@ -432,19 +432,19 @@ def test_a_resumed_environment_continues_to_the_bit():
         observation_noise=0.02,
         kick_speed=0.5,
         kick_interval=0.3,
-        freeze_time=(0.1, 0.5),
+        freeze_time=(0.1, 0.3),
         lost_robots=("dead", "absent", "late"),
-        lost_time=(0.0, 0.5),
+        lost_time=(0.0, 0.3),
         absent_robots=(0, 1),
     )
-    env = env_with(randomization, episode_length_s=0.6)
-    other = env_with(randomization, episode_length_s=0.6)
-    list(run(env, 10))  # into the second episodes, which lose other robots than the first ones
+    env = env_with(randomization, episode_length_s=0.4)
+    other = env_with(randomization, episode_length_s=0.4)
+    list(run(env, 26))  # into the second episodes, which lose other robots than the first ones
     other.reset()
     resumed, _ = other.load_state_dict(env.state_dict())
     assert torch.isfinite(resumed).all()
-    for k in range(10):  # past the end of the episodes
-        actions = torch.full((3, 2, 3), 0.9 - 0.06 * k)
+    for k in range(20):  # past the end of the episodes
+        actions = torch.full((3, 2, 3), 0.9 - 0.03 * k)
         one = env.step(actions)
         two = other.step(actions)
         assert torch.equal(one.obs, two.obs)
