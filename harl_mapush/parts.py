@@ -19,7 +19,6 @@ from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.vec_env import TeamSpec
 
 
 class Parts(NamedTuple):
@@ -51,7 +50,7 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
     worlds = ALGORITHMS[cfg.algorithm.name].worlds
     if worlds is not None:
         env = worlds(env, cfg)
-    algorithm = _make_team(cfg, env.spec, learner, ranks)
+    algorithm = _make_team(cfg, env, learner, ranks)
     return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
 
 
@@ -59,10 +58,10 @@ def _build_with_collectors(
     cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack
 ) -> Parts:
     env = RemoteEnvSpec(cfg, learner)
-    algorithm = _make_team(cfg, env.spec, learner, ranks)
+    algorithm = _make_team(cfg, env, learner, ranks)
     return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg, Launcher()))
 
 
-def _make_team(cfg: RunCfg, spec: TeamSpec, device: torch.device, ranks: Ranks) -> Algorithm:
-    spec = spec._replace(is_trained=cfg.runner.init_from is not None)
+def _make_team(cfg: RunCfg, env: Any, device: torch.device, ranks: Ranks) -> Algorithm:
+    spec = cfg.algorithm.team_spec(env)._replace(is_trained=cfg.runner.init_from is not None)
     return make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)

@@ -140,6 +140,8 @@ class TeamSpec(NamedTuple):
     state_sets: tuple[EntityBlock, ...] = ()
     # Index of the observed number for participation, 1 or 0. None: all agents always take part.
     presence: int | None = None
+    # Returns a teacher's actions (B, A, U) for obs (B, A, O). None: there is no teacher.
+    teacher: Callable[[Tensor], Tensor] | None = None
 
     @property
     def num_agents(self) -> int:

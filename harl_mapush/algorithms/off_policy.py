@@ -163,6 +163,10 @@ class OffPolicy(Team):
     ) -> Tensor:
         """Return one actor's loss, given the critics' values (2 or 1, B, G) of joint actions."""
 
+    def further_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return further parts of a shared actor's loss by name, with all_at_once."""
+        return {}
+
     def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
         """Update parameters by every agent's log probabilities (B,). Return metrics."""
         return {}
@@ -189,13 +193,14 @@ class OffPolicy(Team):
             decide = team.explore
         else:
             key = "warm up"
-            decide = self._act_at_random
+            decide = self.act_untrained
         return Decision(team.graphs((key, obs.shape), decide, obs), None, None)
 
     def _act(self, obs: Tensor) -> Tensor:
         return self.stacked([actor(self.own_obs(i, obs)) for i, actor in enumerate(self.actors)])
 
-    def _act_at_random(self, obs: Tensor) -> Tensor:
+    def act_untrained(self, obs: Tensor) -> Tensor:
+        """Return random actions (N, A, U)."""
         shape = (*obs.shape[:2], self.action_size)
         uniform = self.ranks.draw(torch.rand, shape, generator=self.generator, device=self.device)
         return self.stacked(self._own(2.0 * uniform - 1.0))
@@ -445,8 +450,13 @@ class OffPolicy(Team):
             agent_weights = None if weights is None else weights[:, agent]
             losses.append(self.actor_loss(agent, values, log_probs[agent], agent_weights))
         loss = torch.stack(losses).sum()
-        norm = _step(self.optimizers[0], loss, cfg.max_grad_norm, weights)
-        metrics = {"agent0/policy_loss": loss.detach(), "agent0/actor_grad_norm": norm}
+        metrics = {"agent0/policy_loss": loss.detach()}
+        for name, term in self.further_losses(batch).items():
+            metrics[name] = term.detach()
+            loss = loss + term
+        metrics["agent0/actor_grad_norm"] = _step(
+            self.optimizers[0], loss, cfg.max_grad_norm, weights
+        )
         return metrics | self.after_actors(log_probs, batch)
 
     # Random numbers

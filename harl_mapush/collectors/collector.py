@@ -143,7 +143,7 @@ def build(cfg: RunCfg, identity: Identity) -> Collector:
         Share(first_world, identity.num_collectors),
         first_episode=EPISODES_A_START * identity.num_starts,
     )
-    spec = env.spec._replace(is_trained=runner.init_from is not None)
+    spec = cfg.algorithm.team_spec(env)._replace(is_trained=runner.init_from is not None)
     team = cast(
         ReplayLearner, make_algorithm(cfg.algorithm, cfg.network, spec, env.device, seed % 2**63)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, ON_POLICY_FORMULAS
 from mqe.config import option
@@ -118,6 +118,10 @@ class AlgorithmCfg:
     def for_acting(self) -> Self:
         """Return the settings without parts for learning."""
         return self
+
+    def team_spec(self, env: Any) -> TeamSpec:
+        """Return the properties of the team that learns in ``env``."""
+        return env.spec
 
     def idle_settings(self, spec: TeamSpec, num_transitions: int, num_ranks: int = 1) -> list[str]:
         """Return a line for each setting without effect on a team with ``spec``, in a run with

@@ -202,13 +202,13 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
     gait, tmp_path, monkeypatch
 ) -> None:
     num_random = []
-    at_random = OffPolicy._act_at_random
+    at_random = OffPolicy.act_untrained
 
     def counted(team: OffPolicy, obs: torch.Tensor) -> torch.Tensor:
         num_random.append(len(obs))
         return at_random(team, obs)
 
-    monkeypatch.setattr(OffPolicy, "_act_at_random", counted)
+    monkeypatch.setattr(OffPolicy, "act_untrained", counted)
     argv = [
         *OF_ANY_ALGORITHM,
         *SIZES[:2],

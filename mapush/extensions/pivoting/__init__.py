@@ -1,8 +1,13 @@
-"""Mechanics of pushes, and a script that walks heavy objects corner by corner."""
+"""Mechanics of pushes, a script that walks heavy objects corner by corner, and HASAC with a script
+as a teacher.
+"""
 
 from mapush.built_in import Extension
 
 EXTENSION = Extension(
-    modules=("mapush.extensions.pivoting.scripted_walk",),
+    modules=(
+        "mapush.extensions.pivoting.scripted_walk",
+        "mapush.extensions.pivoting.taught_hasac",
+    ),
     tables={"objects": "mapush.extensions.pivoting.object_table:lines"},
 )

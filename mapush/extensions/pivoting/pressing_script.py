@@ -1,0 +1,120 @@
+"""A script for two robots and a square box. They press abreast on the side away from the goal.
+
+The script is a smooth function of observations wherever it can be, so that a policy without memory
+can imitate it. It stands further left or right on the side to turn the box towards the goal, and
+keeps to the side that the robots are at.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.pivoting.pivoting_team import BEHIND, NOSE, Hull, ObservedScene
+from mqe.config import ConfigError
+from mqe.tasks.push.keep_apart import CommandLimit
+from mqe.tasks.push.scripted import APART, REST_DISTANCE
+from mqe.tasks.push.task import PushTask
+from mqe.world.geometry import rotate_2d, wrap_to_pi
+
+SPACING = 0.45  # [m] between the two robots' lanes
+STAY = 0.4  # preference for the side that the robots are at, over that for the goal's direction
+STEER = 0.25  # [m] largest shift of the lanes
+STEER_GAIN = 1.0  # [m] shift of the lanes for one radian between push and goal
+LANE_GAIN = 2.5  # [1/s]
+WAY_GAIN = 2.0  # [1/s]
+TURN_GAIN = 3.0  # [1/s]
+OFF_LANE = (0.3, 0.05)  # [m] off its lane, where a robot begins to walk ahead and has its speed
+AT_SIDE = (0.2, 1.5)  # [m] behind the side, between which a robot keeps to its lane
+NEAR_LANE = 0.7  # [m] off its lane, up to which it does
+AT_CORNER = (0.52, 0.62)  # [m] off the side's middle, where a nose begins to slip and slips
+TOUCHING = (0.55, 0.4)  # [m] behind the side, where a robot begins to touch it and touches it
+BACK_SPEED = 0.5  # [m/s] of a robot with its nose at a corner
+
+
+class PressingScript:
+    """Two robots pushing a square box, from observations (N, A, O) to actions (N, A, 3)."""
+
+    def __init__(self, task: Any, decision_period: int, device: torch.device | str) -> None:
+        """Press the box of ``task``. Raise ConfigError for other tasks, objects and teams."""
+        if not _suits(task):
+            raise ConfigError(
+                "algorithm.name=hasac_taught has a script for two robots and a square box; say "
+                "--object cuboid --num_agents 2, or --algo hasac"
+            )
+        box = task.constants.object
+        names = task.obs_names(0)
+        self._limit = CommandLimit(names, APART, decision_period).to(device)
+        self._scene = ObservedScene(names, box, self._limit, device)
+        self._hull = Hull(box, device)
+        self._half = box.reach / math.sqrt(2.0)
+        self._scale = torch.tensor(task.cfg.action_scale, device=device)
+        self._speed = float(min(task.cfg.action_scale[:2]))
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return every robot's actions."""
+        scene = self._scene(obs)
+
+        # The frame of the push: x into the side, y along it
+        push = self._direction(scene.goal, scene.robots)
+        robots = rotate_2d(scene.robots, -push.unsqueeze(-1))
+        heading = wrap_to_pi(scene.heading - push).unsqueeze(-1)
+        goal_angle = torch.atan2(scene.goal[..., 1], scene.goal[..., 0])
+        goal_angle = wrap_to_pi(goal_angle - push).unsqueeze(-1)
+
+        # The robot that is further left round the box has the left lane.
+        bearing = torch.atan2(-robots[..., 1], -robots[..., 0])
+        is_left = bearing[..., :1] < bearing[..., 1:]
+        lane = torch.where(is_left, 0.5 * SPACING, -0.5 * SPACING)
+        lane = lane - (STEER_GAIN * goal_angle).clamp(-STEER, STEER)
+
+        position = robots[..., 0, :]
+        behind = -position[..., :1] - self._half
+        nose = position[..., 1:] + NOSE * heading.sin()
+        off_lane = nose - lane
+
+        # Ahead in the lane, and back from a corner
+        ahead = self._speed * _ramp(off_lane.abs(), *OFF_LANE)
+        slips = _ramp(nose.abs(), *AT_CORNER) * _ramp(behind, *TOUCHING)
+        ahead = torch.lerp(ahead, torch.full_like(ahead, -BACK_SPEED), slips)
+        ahead = ahead * heading.cos().clamp(min=0.0)
+        across = (-LANE_GAIN * off_lane).clamp(-self._speed, self._speed)
+        velocity = torch.cat((ahead, across), dim=-1)
+
+        # The way round the box to the lane
+        start = torch.cat((torch.full_like(lane, -self._half - BEHIND), lane), dim=-1)
+        way = self._hull.way(position, start, behind > AT_SIDE[0])
+        is_at_side = (behind > AT_SIDE[0]) & (behind < AT_SIDE[1]) & (off_lane.abs() < NEAR_LANE)
+        velocity = torch.where(is_at_side, velocity, WAY_GAIN * way)
+        velocity = velocity / (velocity.norm(dim=-1, keepdim=True) / self._speed).clamp(min=1.0)
+
+        velocity_b = rotate_2d(velocity, -heading.squeeze(-1))
+        command = torch.cat((velocity_b, -TURN_GAIN * heading.sin()), dim=-1)
+        action = (self._limit(obs, command) / self._scale).clamp(-1.0, 1.0)
+        is_done = scene.goal.norm(dim=-1, keepdim=True) < REST_DISTANCE
+        return action.masked_fill(is_done, 0.0)
+
+    @staticmethod
+    def _direction(goal: Tensor, robots: Tensor) -> Tensor:
+        """Return the push's angle (N, A) [rad] in the object frame, a multiple of 90 degrees."""
+        towards = goal / goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        team = robots.mean(dim=-2)
+        away = -team / team.norm(dim=-1, keepdim=True).clamp(min=0.3)
+        preferred = towards + STAY * away
+        angle = torch.atan2(preferred[..., 1], preferred[..., 0])
+        return torch.round(angle / (0.5 * math.pi)) * (0.5 * math.pi)
+
+
+def _suits(task: Any) -> bool:
+    """Return whether two robots push a square box in a task."""
+    if not isinstance(task, PushTask) or task.cfg.shapes is not None:
+        return False
+    return task.constants.object.num_equal_headings == 4 and task.num_agents == 2
+
+
+def _ramp(values: Tensor, low: float, high: float) -> Tensor:
+    """Return 0 at ``low``, 1 at ``high``, and a straight line between them."""
+    return ((values - low) / (high - low)).clamp(0.0, 1.0)

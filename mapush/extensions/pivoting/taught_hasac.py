@@ -1,0 +1,92 @@
+"""HASAC with a script as a teacher. The team begins with its actions, and imitates them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms.hasac import Hasac, HasacCfg
+from harl_mapush.config.presets import register_preset
+from harl_mapush.learning.off_policy.replay_buffer import Batch
+from mapush.extensions.pivoting.pressing_script import PressingScript
+from mapush.registration import register_algorithm
+from mqe.config import option
+from mqe.vec_env import TeamSpec
+
+
+@dataclass(frozen=True)
+class TaughtHasacCfg(HasacCfg):
+    """Settings of HASAC with a script as a teacher."""
+
+    name: str = option("hasac_taught", "name of the learning algorithm")
+    share_param: bool = option(True, "one actor shared by all agents; always true here")
+    all_at_once: bool = option(
+        True, "one update of the shared actor by all agents' new actions; always true here"
+    )
+    teacher_weight: float = option(
+        20.0,
+        "weight of the squared difference from the script's actions at the run's start",
+        min=0.0,
+        max=1e6,
+    )
+    teacher_until: float = option(
+        1.0, "fraction of the run at whose end that weight is 0", min=1e-3, max=1e6
+    )
+    teacher_noise: float = option(
+        0.2,
+        "standard deviation of the noise on the script's actions during the warm-up",
+        min=0.0,
+        max=10.0,
+    )
+
+    def team_spec(self, env: Any) -> TeamSpec:
+        """Return the properties of the team, with its teacher."""
+        teacher = PressingScript(env.task, env.decision_period, env.device)
+        return env.spec._replace(teacher=teacher)
+
+
+class TaughtHasac(Hasac):
+    """HASAC with the imitation of a script in the actor's loss."""
+
+    cfg: TaughtHasacCfg
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._weight = torch.tensor(self.cfg.teacher_weight, device=self.device)
+
+    def check_settings(self) -> None:
+        """Raise ValueError for contradicting settings."""
+        super().check_settings()
+        if not self.cfg.all_at_once:
+            raise ValueError("hasac_taught updates a shared actor; set algorithm.all_at_once=true")
+
+    def set_progress(self, progress: float) -> None:
+        """Set the learning rates, and the weight of the imitation, which falls linearly."""
+        super().set_progress(progress)
+        left = max(0.0, 1.0 - progress / self.cfg.teacher_until)
+        self._weight.fill_(self.cfg.teacher_weight * left)
+
+    def act_untrained(self, obs: Tensor) -> Tensor:
+        """Return the script's actions (N, A, U) with noise, or random ones without a script."""
+        if self.spec.teacher is None:
+            return super().act_untrained(obs)
+        actions = self.spec.teacher(obs)
+        return (actions + self.cfg.teacher_noise * self.noise(*actions.shape)).clamp(-1.0, 1.0)
+
+    def further_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the weighted square of the difference from the script's actions."""
+        if self.spec.teacher is None:
+            return {}
+        with torch.no_grad():
+            taught = self.spec.teacher(batch.obs)
+        error = (self.actors[0](batch.obs) - taught).square().mean(dim=-1)
+        mean = (error * batch.active).sum() / batch.active.sum().clamp(min=1.0)
+        return {"agent0/imitation_loss": self._weight * mean}
+
+
+register_algorithm("hasac_taught", TaughtHasacCfg, TaughtHasac)
+register_preset(Path(__file__).with_name("presets") / "laptop_team.yaml")

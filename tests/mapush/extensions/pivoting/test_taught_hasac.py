@@ -1,0 +1,150 @@
+"""HASAC with a script as a teacher, and the script."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from harl_mapush import config
+from harl_mapush.collectors.collector import Identity, build
+from harl_mapush.learning.settings import NetworkCfg
+from mapush.extensions.pivoting.pressing_script import PressingScript
+from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
+from mqe.config import ConfigError
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import make_env
+from tests.support.off_policy_toys import go
+from tests.support.toy import ToyEnv
+
+
+def worlds(num_envs: int = 2, num_agents: int = 2, **task: Any) -> MultiAgentEnv:
+    over = {
+        "env": {"num_envs": num_envs, "num_agents": num_agents},
+        "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
+        "task": {"decision_period": 5, "action_scale": [1.0, 1.0, 1.0]} | task,
+    }
+    cfg, _ = config.resolve({}, over)
+    return make_env(cfg.env, cfg.sim, cfg.task, 7)
+
+
+@pytest.fixture(scope="module")
+def env() -> MultiAgentEnv:
+    return worlds()
+
+
+@pytest.fixture(scope="module")
+def script(env: MultiAgentEnv) -> PressingScript:
+    return PressingScript(env.task, env.decision_period, env.device)
+
+
+def seen(goal: tuple[float, float], places: list[tuple[float, float]]) -> Tensor:
+    """Return observations (1, 2, 10) of robots at ``places`` [m] with the heading of the box."""
+    rows = []
+    for robot, other in (places, places[::-1]):
+        at = tensor(robot)
+        vectors = (tensor(goal) - at, -at, tensor((0.0, 1.0)), tensor(other) - at)
+        rows.append(torch.cat((*vectors, tensor((0.0, 1.0)))))
+    return torch.stack(rows).unsqueeze(0)
+
+
+def test_robots_in_their_lanes_press_straight_ahead(script: PressingScript) -> None:
+    obs = seen((3.0, 0.0), [(-0.9, 0.225), (-0.9, -0.225)])
+    torch.testing.assert_close(script(obs), tensor([1.0, 0.0, 0.0]).expand(1, 2, 3))
+
+
+def test_robots_shift_to_the_right_of_a_goal_on_the_left(script: PressingScript) -> None:
+    """The lanes move by 0.1 m for 0.1 rad; a robot walks across at 2.5 times its distance."""
+    goal = (3.0 * math.cos(0.1), 3.0 * math.sin(0.1))
+    actions = script(seen(goal, [(-0.9, 0.225), (-0.9, -0.225)]))
+    torch.testing.assert_close(actions[..., 1], torch.full((1, 2), -0.25), atol=1e-4, rtol=0.0)
+
+
+def test_a_robot_at_the_corner_walks_back_and_inwards(script: PressingScript) -> None:
+    actions = script(seen((3.0, 0.0), [(-0.9, 0.65), (-0.9, -0.225)]))
+    assert actions[0, 0, 0] < -0.4
+    assert actions[0, 0, 1] < -0.5
+    assert actions[0, 1, 0] == pytest.approx(1.0)
+
+
+def test_robots_on_the_far_side_walk_round_it(script: PressingScript) -> None:
+    actions = script(seen((3.0, 0.0), [(1.2, 0.6), (1.2, -0.6)]))
+    assert actions[0, 0, 1] > 0.5
+    assert actions[0, 1, 1] < -0.5
+
+
+@pytest.mark.parametrize("name", ["mirror", "turn", "numbers"])
+def test_its_actions_have_the_symmetries_of_the_task(
+    env: MultiAgentEnv, script: PressingScript, name: str
+) -> None:
+    image = getattr(env.spec.symmetries, name)
+    generator = torch.Generator().manual_seed(0)
+    places = 3.0 * torch.rand(200, 3, 2, generator=generator) - 1.5
+    rows = [seen((3.0 * x, 2.0 * y), [a, b]) for (x, y), a, b in places.tolist()]
+    obs = torch.cat(rows)
+
+    def shown(values: Tensor, part: Any) -> Tensor:
+        return part(values).roll(-image.shift, dims=1)
+
+    actions = script(obs)
+    torch.testing.assert_close(
+        script(shown(obs, image.obs)), shown(actions, image.action), atol=1e-4, rtol=0.0
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"object": "cylinder"}, {"num_agents": 3}, {"shapes": "held_out", "observation": "sets"}],
+)
+def test_it_refuses_other_objects_and_teams(other: dict[str, Any]) -> None:
+    env = worlds(1, **other)
+    with pytest.raises(ConfigError, match="two robots and a square box; say --object cuboid"):
+        PressingScript(env.task, 5, "cpu")
+
+
+def test_a_collectors_team_begins_with_the_scripts_actions(script: PressingScript) -> None:
+    over = {
+        "env": {"num_envs": 2, "num_agents": 2},
+        "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
+        "task": {"decision_period": 5, "action_scale": [1.0, 1.0, 1.0]},
+        "algorithm": {"name": "hasac_taught", "teacher_noise": 0.0},
+        "network": {"hidden_sizes": [8]},
+    }
+    cfg, _ = config.resolve({}, over)
+    collector = build(cfg, Identity(0, 1))
+    obs, _ = collector.env.reset()
+    assert torch.equal(collector.team.act(obs).actions, script(obs))
+    collector.close()
+
+
+def taught(env: ToyEnv, action: float, **settings: Any) -> TaughtHasac:
+    torch.manual_seed(0)
+    spec = env.spec._replace(teacher=lambda obs: torch.full((*obs.shape[:2], 2), action))
+    cfg = TaughtHasacCfg(
+        warmup=64, batch_size=32, update_ratio=1 / 8, learning_rate=3e-3, **settings
+    )
+    return TaughtHasac(cfg, NetworkCfg((16,)), spec)
+
+
+def test_a_team_imitates_its_teacher_less_and_less() -> None:
+    env = ToyEnv(8)
+    team = taught(env, 0.6, teacher_weight=1e3)
+    experience = team.make_experience(1, env.num_envs)
+    obs, state = env.reset()
+    experience.start(obs, state)
+    env.seen = obs  # type: ignore[attr-defined]
+    _, metrics = go(team, experience, env, 200)
+    actions = team.act(obs, deterministic=True).actions
+    torch.testing.assert_close(actions, torch.full_like(actions, 0.6), atol=0.15, rtol=0.0)
+    assert metrics["agent0/imitation_loss"] > 0.0
+
+    experience.num_new = 8
+    assert team.update(experience, progress=1.0)["agent0/imitation_loss"] == 0.0
+
+
+def test_it_refuses_updates_one_after_another() -> None:
+    with pytest.raises(ValueError, match="set algorithm.all_at_once=true"):
+        taught(ToyEnv(2), 0.0, all_at_once=False)
