@@ -4,7 +4,7 @@
 SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
             $$python -c '$(SUITABLE)' 2>/dev/null && echo $$python && break; done)
-PRESET ?= laptop_hasac
+PRESET ?= laptop_team
 NUM_EPISODES ?= 300
 OUT ?= results/$(PRESET)-$(shell date +%Y-%m-%d-%H-%M-%S)
 
@@ -22,7 +22,7 @@ BENCHMARL := $(BENCHMARL_VENV)/bin/python
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
 	$(RUN) harl_mapush.train --preset $(PRESET) --out "$$out"; \
-	$(RUN) harl_mapush.test --checkpoint "$$out" --suite reference --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
+	$(RUN) harl_mapush.test --checkpoint "$$out" --suite team2 --team_only --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
 	film="$$out/video.mp4"; \
 	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$film" || film="none, see above"; \
 	printf '%s\n' "" "All of it is in $$out:" \
