@@ -95,9 +95,28 @@ class Player:
         for policy in self.suite.policies:
             if policy == SCRIPTS:
                 names += TASKS[request.cfg.task.name].policies
-            elif policy != ONE_FEWER or self._takes_fewer(request):
+            elif policy != ONE_FEWER:
                 names.append(policy)
+            elif self._takes_fewer(request):
+                names += self._fewer(request)
         return [name for name in names if name != request.function]
+
+    def _fewer(self, request: Request) -> dict[str, dict[str, Any]]:
+        """Return the settings ``env`` of the team with one robot fewer, by name.
+
+        A mixed team plays once without each kind of robot.
+        """
+        env = request.cfg.env
+        assert env.num_agents is not None  # config.resolve sets it
+        fewer = {"num_agents": env.num_agents - 1}
+        if isinstance(env.robots, str):
+            return {ONE_FEWER: fewer}
+        teams = {}
+        for kind in dict.fromkeys(env.robots):
+            robots = list(env.robots)
+            robots.remove(kind)
+            teams[f"without {kind}"] = {**fewer, "robots": robots}
+        return teams
 
     def _takes_fewer(self, request: Request) -> bool:
         """Return whether the team can act with one robot fewer."""
@@ -109,10 +128,9 @@ class Player:
 
     def _other(self, request: Request, policy: str) -> Request:
         """Return a request for another policy from the same first initial layouts."""
-        if policy == ONE_FEWER:
-            assert request.cfg.env.num_agents is not None  # config.resolve sets it
-            team = {"env": {"num_agents": request.cfg.env.num_agents - 1}}
-            other = replace(self, over=merge(self.over, team)).request()
+        fewer = self._fewer(request) if ONE_FEWER in self.suite.policies else {}
+        if policy in fewer:
+            other = replace(self, over=merge(self.over, {"env": fewer[policy]})).request()
         else:
             other = replace(request, folder=None, function=policy)
         num_episodes = min(NUM_COMPARED, request.num_episodes)

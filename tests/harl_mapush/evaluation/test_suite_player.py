@@ -176,8 +176,12 @@ def test_one_robot_fewer_plays_the_same_starts(tmp_path, monkeypatch) -> None:
             "num_episodes": 2,
         }
     }
+    words += ["--set", "env.robots=[go2,go1,go2]"]
+    assert test.main(["pretrained:any", *words]) == 0
+    compared = json.loads(figures.read_text())["baselines"]
+    assert list(compared) == ["without go2", "without go1"]
     suite.write_text("policies: [one_fewer]\n")
-    assert test.main(["pretrained:cuboid", *words]) == 0  # it acts in teams of two only
+    assert test.main(["pretrained:cuboid", *words[:-2]]) == 0  # it acts in teams of two only
     assert "baselines" not in json.loads(figures.read_text())
 
 
