@@ -25,6 +25,7 @@ from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.extensions import Registry
 from mqe.registry import TASKS
 from mqe.tasks.episode_report import Metrics
+from mqe.world.robots import ROBOTS
 
 # Episodes of each seed for a policy to compare with. A failed script takes the whole time limit,
 # and a team about a third of it, so that two scripts on a third of the starts take about as long.
@@ -115,7 +116,8 @@ class Player:
         for kind in dict.fromkeys(env.robots):
             robots = list(env.robots)
             robots.remove(kind)
-            teams[f"without {kind}"] = {**fewer, "robots": robots}
+            name = ROBOTS.find(kind, "env.robots").name
+            teams[f"without {name}"] = {**fewer, "robots": robots}
         return teams
 
     def _takes_fewer(self, request: Request) -> bool:

@@ -42,7 +42,7 @@ def read_maker_file(path: Path) -> MakerFile:
         names = ", ".join(body.name for body in robots) or "none"
         raise ConfigError(
             f"robot file {path}: {len(robots)} bodies of its world have joints ({names}); name a "
-            "file with one robot alone"
+            "file with one robot alone, after the expansion of its xacro macros"
         )
     (base,) = robots
     if any(joint.type != mujoco.mjtJoint.mjJNT_FREE for joint in base.joints):

@@ -29,6 +29,8 @@ SUFFIXES = (".xml", ".urdf")
 _AXES = (0, 1, 1)  # of hip, thigh, calf: x, y, y
 _PARALLEL = 0.999  # least cosine between a joint's axis and the trunk's
 _LEVEL = 0.005  # [m] largest height of a thigh's joint over its hip, and between hips
+_LONGEST = 3.0  # [m] of a leg; longer ones are in millimetres
+_LARGEST_SHAPE = 3.0  # half of a shape's largest extent, over the legs' length
 _EQUAL = 0.001  # [m] largest difference of lengths without a note
 MAX_TRUNK_SHAPES = 3  # more become one box
 _SLIMNESS = 0.7  # radius of a link without a shape, over the foot's
@@ -73,6 +75,10 @@ def read_robot_file(path: Path) -> RobotFile:
     pose = _Pose(file, chains)
     lengths = np.mean([chain.lengths for chain in chains], axis=0)
     length = float(lengths.mean())
+    if lengths.sum() > _LONGEST:
+        raise file.refuse(
+            f"its legs are {lengths.sum():.4g} m long; give lengths in metres, not in millimetres"
+        )
     stiffness = _STIFFNESS * float(file.model.body_mass.sum()) * length
     foot_radius = float(file.model.geom_size[chains[0].foot, 0])
     notes = [*file.notes, *_notes(file, chains)]
@@ -221,6 +227,7 @@ class _Pose:
             self._data.qpos[places] = -np.array(chain.offsets) * chain.signs
         mujoco.mj_kinematics(file.model, self._data)
         self._feet = {chain.foot for chain in chains}
+        self._leg_length = sum(chains[0].lengths)
         self.base = int(file.model.body_parentid[chains[0].bodies[0]])
         # The trunk's frame: below or above the base's, at the hips' height
         self.origin = np.array((0.0, 0.0, np.mean([chain.hip[2] for chain in chains])))
@@ -317,6 +324,13 @@ class _Pose:
             highs.append(middle + reach)
         low = np.min(lows, axis=0)
         high = np.max(highs, axis=0)
+        extent = 0.5 * float(np.max(high - low))
+        if extent > _LARGEST_SHAPE * self._leg_length:
+            name = self._model.body(self._model.geom_bodyid[geoms[0]]).name
+            raise self._file.refuse(
+                f"a shape of {name} is {2.0 * extent:.4g} m long; give a mesh in millimetres "
+                'scale="0.001 0.001 0.001"'
+            )
         return Shape("box", _vector(0.5 * (high - low)), _vector(0.5 * (high + low)))
 
 

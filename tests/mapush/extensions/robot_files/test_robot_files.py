@@ -301,6 +301,15 @@ def _knees_to_the_front(spec: mujoco.MjSpec) -> None:
         spec.body(f"go1/{leg}_calf").joints[0].range = (0.9, 2.6)
 
 
+def _trunk_in_millimetres(spec: mujoco.MjSpec) -> None:
+    spec.body("go1/trunk").geoms[0].size = (188.0, 47.0, 57.0)
+
+
+def _legs_in_millimetres(spec: mujoco.MjSpec) -> None:
+    for leg in LEGS:
+        spec.body(f"go1/{leg}_calf").pos = (0.0, 0.0, -213.0)
+
+
 def _bare_trunk(spec: mujoco.MjSpec) -> None:
     for geom in spec.body("go1/trunk").geoms:
         spec.delete(geom)
@@ -317,6 +326,8 @@ def _bare_trunk(spec: mujoco.MjSpec) -> None:
         (_turned_axis, r"FL_thigh turns about \[0"),
         (_knees_to_the_front, "FL_calf cannot reach -1.50 rad"),
         (_bare_trunk, "its base has no shape"),
+        (_trunk_in_millimetres, "a shape of go1/trunk is 376 m long; give a mesh in millimetres"),
+        (_legs_in_millimetres, "its legs are 213.2 m long; give lengths in metres"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
