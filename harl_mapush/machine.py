@@ -10,7 +10,6 @@ import torch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.run_settings import RunnerCfg
 from mqe.config import ConfigError
-from mqe.cores import num_cores
 from mqe.registry import SimCfg, resolve_sim, slow_choice
 
 
@@ -27,18 +26,11 @@ def choose_machine(
 ) -> Machine:
     """Return this rank's simulator and devices. Raise ConfigError for missing ones.
 
-    ``say`` reports a slow simulator, or more torch threads than cores.
+    ``say`` reports a slow simulator.
     """
     slow = slow_choice(sim)
     if slow is not None:
         say(f"Note: {slow}.")
-    cores = num_cores()
-    threads = runner.torch_threads or 1
-    if threads > cores:
-        say(
-            f"Note: runner.torch_threads={threads} on {cores} cores, where they wait for one "
-            "another."
-        )
     name, device = resolve_sim(sim)
     device = launched.device(device)
     learner = torch.device(runner.learner_device) if runner.collectors else device

@@ -111,8 +111,6 @@ def config_values(values: dict[str, Any]) -> dict[str, Any]:
         ("task.object_mass=1e4", "task.object_mass: must be at least 0.1 and at most 1000"),
         ("task.object_mass=0.01 N", "task.object_mass=0.01 N: must be at least 0.1 N"),
         ("task.success_rest_s=1e6", "is too long for task.episode_length_s=20"),
-        ("task.weights.exception=5", "task.weights.exception: 5 pays for a failure"),
-        ("task.weights.reach=-5", "task.weights.reach: -5 charges for success"),
         ("env.randomize.payload=-3", "env.randomize.payload: -3 kg is more than half of the trunk"),
         ("env.randomize.freeze_time=100", "freeze_time: 100 s are longer than an episode; say 20"),
     ],

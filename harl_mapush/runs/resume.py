@@ -173,18 +173,10 @@ def _notices(saved: SavedRun, new: RunCfg, changed: Sequence[str]) -> list[str]:
             f"were are in {saved.run / named_files.FOLDER}"
             for name in named_files.changed(saved.folder, new)
         ]
-
     # An algorithm from outside need not have a schedule.
-    schedule = getattr(new.algorithm, "schedule", "constant")
-    if schedule == "adaptive" and "algorithm.learning_rate" in changed:
+    is_adaptive = getattr(new.algorithm, "schedule", "constant") == "adaptive"
+    if is_adaptive and "algorithm.learning_rate" in changed:
         notices.append("schedule adaptive: the actors' learning rates continue from the saved ones")
-    num_env_steps = new.runner.num_env_steps
-    if schedule == "linear" and {"algorithm.schedule", "runner.num_env_steps"} & {*changed}:
-        share = max(0.0, 1.0 - saved.env_steps / num_env_steps)
-        notices.append(
-            f"schedule linear: learning rates continue at {share:.3f} of the full rates and reach "
-            f"zero at {num_env_steps} env steps"
-        )
     return notices
 
 

@@ -245,7 +245,6 @@ class PushCfg(TermCfg):
                 f"task.episode_length_s={self.episode_length_s:g}; lower task.success_rest_s, "
                 "or raise task.episode_length_s"
             )
-        self._check_incentives()
         nearest, furthest = self.goal_distance
         if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
             raise ConfigError(
@@ -266,17 +265,6 @@ class PushCfg(TermCfg):
                 "task.spawn=separated "
                 f"instead of {self.spawn}, or 0 for both"
             )
-
-    def _check_incentives(self) -> None:
-        """Raise ConfigError for weights that pay for a failure, or charge for success."""
-        failing = self.weights.get("exception") or 0.0
-        if failing > 0.0:
-            raise ConfigError(
-                f"task.weights.exception: {failing:g} pays for a failure; say 0 or less"
-            )
-        success = self.weights.get("reach") or 0.0
-        if success < 0.0:
-            raise ConfigError(f"task.weights.reach: {success:g} charges for success; say 0 or more")
 
     def _check_shapes(self) -> None:
         """Raise ConfigError for settings in conflict with differing shapes."""
