@@ -6,7 +6,6 @@ import pytest
 
 from harl_mapush import config, test
 from mapush.extensions.gait import gait_suite
-from mqe.config import ConfigError
 from mqe.extensions import load_extensions
 
 load_extensions()
@@ -32,9 +31,3 @@ def test_a_gait_is_measured_in_the_examination(monkeypatch, capsys) -> None:
 def test_settings_of_worlds_are_refused(words, message, capsys) -> None:
     assert test.main([*WORDS, *words]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_presets_of_go2_are_named_by_those_of_go1() -> None:
-    words = "go2_velocity: is now --preset go1_velocity --set env.robots=go2$"
-    with pytest.raises(ConfigError, match=words):
-        config.load_preset("go2_velocity")
