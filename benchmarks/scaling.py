@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import gc
 import subprocess
 import sys
@@ -54,7 +53,7 @@ from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import ALONE, Ranks, UnequalRanksError
-from harl_mapush.distributed.shares import compile_first, few_worlds, own_settings
+from harl_mapush.distributed.shares import compile_first, own_settings
 from harl_mapush.process import seed_everything
 from harl_mapush.runner import Runner
 from mqe.registry import make_env, resolve_sim
@@ -95,8 +94,7 @@ def measure_all(arguments: argparse.Namespace, started: Launch) -> int:
     ):
         if device.type != "cpu":
             rank_cfg = own_settings(cfg, everyone, started, device)
-            make_worlds = functools.partial(few_worlds, rank_cfg.env, rank_cfg.sim, rank_cfg.task)
-            compile_first(make_worlds, rank_cfg.env.num_envs, everyone, started)
+            compile_first(rank_cfg, everyone, started)
         alone = None
         for part in arguments.parts:
             count = 1 if part == "alone" else everyone.size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -15,7 +14,7 @@ from harl_mapush.collectors import collector_settings
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
-from harl_mapush.distributed.shares import compile_first, facts, few_worlds, own_settings
+from harl_mapush.distributed.shares import compile_first, facts, own_settings
 from harl_mapush.interruption import WallTime
 from harl_mapush.machine import Machine, choose_machine
 from harl_mapush.process import limit_threads, say, seed_everything
@@ -49,8 +48,7 @@ def run(cfg: RunCfg, start: Start) -> int:
             state = start.read_state()
         limit_threads(cfg.runner.torch_threads)
         if ranks.size > 1 and machine.device.type != "cpu":
-            make_worlds = partial(few_worlds, rank_cfg.env, rank_cfg.sim, rank_cfg.task)
-            compile_first(make_worlds, rank_cfg.env.num_envs, ranks, launched)
+            compile_first(rank_cfg, ranks, launched)
 
         # Build the parts, and load trained or saved weights.
         with ranks.together():

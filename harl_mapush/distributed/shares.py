@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,9 +12,8 @@ from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.process import library_lines, say
 from mqe.config import ConfigError, flatten, to_dict
-from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import PACKAGES, installed
-from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.registry import make_env
 
 if TYPE_CHECKING:
     from harl_mapush.config import RunCfg
@@ -56,20 +54,14 @@ def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.devic
     )
 
 
-def few_worlds(env: EnvCfg, sim: SimCfg, task: Any, num_envs: int) -> MultiAgentEnv:
-    """Build ``num_envs`` worlds of a run's task beside its training."""
-    return make_env(dataclasses.replace(env, num_envs=num_envs), sim, task, seed=0)
-
-
-def compile_first(
-    make_worlds: Callable[[int], MultiAgentEnv], num_envs: int, ranks: Ranks, started: Launch
-) -> None:
+def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
     """Compile the simulator's kernels on one rank per machine, and leave them in the others'
     cache.
     """
     if started.local_rank == 0:
         with library_lines(say):
-            worlds = make_worlds(min(_NUM_COMPILED, num_envs))
+            env = dataclasses.replace(cfg.env, num_envs=min(_NUM_COMPILED, cfg.env.num_envs))
+            worlds = make_env(env, cfg.sim, cfg.task, seed=0)
             worlds.reset()
             shape = (worlds.num_envs, worlds.num_agents, worlds.spec.action_size)
             worlds.step(torch.zeros(shape, device=worlds.device))
