@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.launchers import Launcher
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
@@ -47,9 +47,6 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
     share = ranks.share(cfg.env.num_envs)
     env: Any = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     stack.callback(env.close)
-    worlds = ALGORITHMS[cfg.algorithm.name].worlds
-    if worlds is not None:
-        env = worlds(env, cfg)
     algorithm = _make_team(cfg, env, learner, ranks)
     return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
@@ -45,21 +44,20 @@ def register_task(name: str, task: TaskEntry | type[WalkingTask]) -> None:
 
 
 def register_algorithm(
-    name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm], **more: Any
+    name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm]
 ) -> None:
     """Register an algorithm under ``name``, for ``algorithm.name``.
 
     ``cfg`` is its settings class. ``cfg().name`` must equal ``name``, otherwise ConfigError is
     raised. ``algorithm`` builds the learner from the arguments of
-    ``harl_mapush.algorithms.entries.make_algorithm``. ``more`` are further fields of
-    ``harl_mapush.algorithms.entries.AlgorithmEntry``.
+    ``harl_mapush.algorithms.entries.make_algorithm``.
     """
     if cfg().name != name:
         raise ConfigError(
             f"algorithm {name!r}: the settings class needs a field name with the default "
             f"{name!r}, not {cfg().name!r}"
         )
-    ALGORITHMS.register(name, AlgorithmEntry(cfg, algorithm, **more))
+    ALGORITHMS.register(name, AlgorithmEntry(cfg, algorithm))
 
 
 def register_simulator(name: str, entry: SimulatorEntry) -> None:

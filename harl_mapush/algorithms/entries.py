@@ -7,7 +7,7 @@ A new algorithm here needs its file, a line below and a section in
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -24,16 +24,13 @@ from mqe.vec_env import TeamSpec
 
 
 class AlgorithmEntry(NamedTuple):
-    """An algorithm's settings class, builder, worlds and policies.
+    """An algorithm's settings class and builder.
 
     The builder takes the arguments of ``make_algorithm``.
     """
 
     cfg: type[AlgorithmCfg]
     cls: Callable[..., Algorithm]
-    # Wraps a run's environment, with the run's settings as second argument. None: no wrapper.
-    worlds: Callable[[Any, Any], Any] | None = None
-    policies: tuple[str, ...] = ()  # settings that name a policy
 
 
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")

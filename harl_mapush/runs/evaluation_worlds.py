@@ -245,7 +245,7 @@ def _changes(folder: Path, present: Mapping[str, Any]) -> dict[str, tuple[Any, A
     changed = {
         key: pair for key, pair in pairs.items() if pair[0] != pair[1] and key not in left_out
     }
-    for key in named_files.changed(folder, trained, with_algorithm=False):
+    for key in named_files.changed(folder, trained):
         old, value = pairs.get(key, (None, None))
         if value is not None and value == old:
             changed[key] = ("another one of that name", value)

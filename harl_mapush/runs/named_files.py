@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import RunCfg
 from mqe.config import to_dict
 from mqe.controllers.frozen_policy import describe_policy
@@ -38,8 +37,8 @@ class NamedFiles(NamedTuple):
                 shutil.copyfile(path, run / FOLDER / f"{name}{path.suffix}")
 
 
-def find(cfg: RunCfg, *, with_algorithm: bool = True) -> NamedFiles:
-    """Return the files and digests of a run's task, gaits and, by default, algorithm."""
+def find(cfg: RunCfg) -> NamedFiles:
+    """Return the files and digests of a run's task and gaits."""
     entry = TASKS[cfg.task.name]
     values = to_dict(cfg.task)
     paths = {f"task.{key}": path for key, path in _paths(cfg.task.name, values).items()}
@@ -55,9 +54,6 @@ def find(cfg: RunCfg, *, with_algorithm: bool = True) -> NamedFiles:
             digests[f"task.{key}"] = describe_policy(values[key], f"task.{key}").digest
     if entry.gaits is not None:
         digests[GAIT] = gait_digest(gaits(cfg))
-    for key in ALGORITHMS[cfg.algorithm.name].policies if with_algorithm else ():
-        name = getattr(cfg.algorithm, key)
-        digests[f"algorithm.{key}"] = describe_policy(name, f"algorithm.{key}").digest
     return NamedFiles(paths, digests)
 
 
@@ -69,11 +65,10 @@ def gaits(cfg: RunCfg) -> list[str]:
     return gait_names(gait(cfg.task), robots)
 
 
-def changed(folder: Path, cfg: RunCfg, *, with_algorithm: bool = True) -> list[str]:
+def changed(folder: Path, cfg: RunCfg) -> list[str]:
     """Return the settings with another file or policy under the name of the one in training.
 
-    ``folder`` is a checkpoint's, ``cfg`` has its settings. A measurement needs no policies of
-    the algorithm.
+    ``folder`` is a checkpoint's, ``cfg`` has its settings.
     """
     manifest = read_manifest(folder)
     before = dict(manifest.get(NAMED_FILES) or {})
@@ -81,7 +76,7 @@ def changed(folder: Path, cfg: RunCfg, *, with_algorithm: bool = True) -> list[s
         before.setdefault(GAIT, manifest["gait_sha256"])
     if not before:
         return []
-    present = find(cfg, with_algorithm=with_algorithm).digests
+    present = find(cfg).digests
     return [name for name, digest in before.items() if present.get(name, digest) != digest]
 
 
@@ -97,8 +92,6 @@ def _robot_names(cfg: RunCfg) -> tuple[str, ...]:
 
 def absolute(cfg: RunCfg) -> RunCfg:
     """Return a run's settings with absolute paths to files, frozen policies and checkpoints."""
-    policies = ALGORITHMS[cfg.algorithm.name].policies
-    names = {key: from_anywhere(getattr(cfg.algorithm, key)) for key in policies}
     weights = cfg.runner.init_from
     robots: Any = tuple(
         str(Path(name).expanduser().absolute()) if Path(name).suffix in ROBOT_READERS else name
@@ -110,7 +103,6 @@ def absolute(cfg: RunCfg) -> RunCfg:
         cfg,
         env=replace(cfg.env, robots=robots),
         task=replace(cfg.task, **_with_absolute_paths(cfg.task.name, vars(cfg.task))),
-        algorithm=replace(cfg.algorithm, **names),
         runner=replace(cfg.runner, init_from=None if weights is None else from_anywhere(weights)),
     )
 

@@ -55,9 +55,6 @@ class ToyEnv:
 
     def step(self, actions: Tensor) -> TimeStep:
         # A teacher goes straight to its corner.
-        taught = torch.zeros_like(actions)
-        width = min(2, taught.shape[-1])
-        taught[..., :width] = (self.corner - self.position)[..., :width].clamp(-1.0, 1.0)
         move = torch.zeros_like(self.position)
         move[..., : actions.shape[-1]] = actions[..., :2].clamp(-1.0, 1.0) * 0.3
         self.position = self.position + move * ~self.dead.unsqueeze(-1)
@@ -74,7 +71,7 @@ class ToyEnv:
         self.clock = torch.where(done, 0, self.clock)
         self.dead = self.dead & ~done.unsqueeze(1)
         obs, state = self._see()
-        info = {"reward/near": reward, "teacher/actions": taught}
+        info = {"reward/near": reward}
         return TimeStep(
             obs, state, reward, terminated, truncated, valid, final_obs, final_state, info
         )

@@ -7,19 +7,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import runpy
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from harl_mapush import config, experiment, parts, train
+from harl_mapush import config, experiment, train
 from harl_mapush import test as evaluate
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry, make_algorithm
 from harl_mapush.config import RunnerCfg
-from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
@@ -190,24 +188,6 @@ def test_every_kind_of_algorithm_trains_through_the_program(name: str, tmp_path:
     cfg = dataclasses.replace(cfg, algorithm=for_trial(cfg.algorithm, 8))
     assert experiment.run(cfg, Start.anew(cfg, "test")) == 0
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
-
-
-def test_an_algorithm_wraps_the_worlds_of_its_runs(monkeypatch) -> None:
-    class Wrapped:
-        def __init__(self, env: Any, cfg: config.RunCfg) -> None:
-            self.env = env
-            self.algorithm = cfg.algorithm.name
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.env, name)
-
-    monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, Replaying, Wrapped))
-    over = {"algorithm": {"name": OWN}, "env": {"num_envs": 2}, "sim": {"device": "cpu"}}
-    cfg, _ = config.resolve({}, over)
-    with ExitStack() as stack:
-        env: Any = parts.build(cfg, ALONE, torch.device("cpu"), stack).env
-    assert isinstance(env, Wrapped)
-    assert env.algorithm == OWN
 
 
 def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is_evaluated(
