@@ -23,7 +23,7 @@ from harl_mapush.machine import (
     check_devices as check_devices,
 )
 from harl_mapush.runs.checkpoint import (
-    resolve as find_checkpoint,
+    resolve as find_checkpoint,  # noqa: F401, a name of ``import mapush``
 )
 from mapush.registration import (
     register_algorithm as register_algorithm,
