@@ -1,5 +1,5 @@
-"""Mechanics of pushes, a script that walks heavy objects corner by corner, and HASAC with a script
-as a teacher.
+"""Mechanics of pushes, a script that walks heavy objects corner by corner, and HASAC with a
+teacher.
 """
 
 from mapush.built_in import Extension

@@ -1,4 +1,6 @@
-"""HASAC with a script as a teacher. The team begins with its actions, and imitates them."""
+"""HASAC with a teacher, a script or a trained team. The team begins with the teacher's actions, and
+imitates them.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,32 @@ from torch import Tensor
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg
 from harl_mapush.config.presets import register_preset
 from harl_mapush.learning.off_policy.replay_buffer import Batch
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.formats import Team
+from harl_mapush.runs.policy import TeamPolicy, load_team
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.registration import register_algorithm
-from mqe.config import option
+from mqe.config import ConfigError, option
 from mqe.vec_env import TeamSpec
 
 
 @dataclass(frozen=True)
 class TaughtHasacCfg(HasacCfg):
-    """Settings of HASAC with a script as a teacher."""
+    """Settings of HASAC with a teacher."""
 
     name: str = option("hasac_taught", "name of the learning algorithm")
     share_param: bool = option(True, "one actor shared by all agents; always true here")
     all_at_once: bool = option(
         True, "one update of the shared actor by all agents' new actions; always true here"
     )
+    teacher: str = option(
+        "",
+        "team whose actions are imitated, with the same observations: a checkpoint or "
+        "pretrained:NAME; empty: the script for a box and two robots",
+    )
     teacher_weight: float = option(
         20.0,
-        "weight of the squared difference from the script's actions at the run's start",
+        "weight of the squared difference from the teacher's actions at the run's start",
         min=0.0,
         max=1e6,
     )
@@ -38,19 +48,34 @@ class TaughtHasacCfg(HasacCfg):
     )
     teacher_noise: float = option(
         0.2,
-        "standard deviation of the noise on the script's actions during the warm-up",
+        "standard deviation of the noise on the teacher's actions during the warm-up",
         min=0.0,
         max=10.0,
     )
 
     def team_spec(self, env: Any) -> TeamSpec:
-        """Return the properties of the team, with its teacher."""
+        """Return the team's properties and its teacher. Raise ConfigError for an unfit teacher."""
+        if self.teacher:
+            return env.spec._replace(teacher=_trained_team(self.teacher, env))
         teacher = PressingScript(env.task, env.decision_period, env.device)
         return env.spec._replace(teacher=teacher)
 
 
+def _trained_team(name: str, env: Any) -> Team:
+    try:
+        team = load_team(checkpoint.resolve(name), env)
+    except ConfigError as error:
+        raise ConfigError(f"algorithm.teacher: {error}") from None
+    if not isinstance(team, TeamPolicy) or team.is_recurrent:
+        raise ConfigError(
+            f"algorithm.teacher: {name} has a memory, and batches have single decisions; name a "
+            "team without recurrence"
+        )
+    return team
+
+
 class TaughtHasac(Hasac):
-    """HASAC with the imitation of a script in the actor's loss."""
+    """HASAC with the imitation of a teacher in the actor's loss."""
 
     cfg: TaughtHasacCfg
 
@@ -71,14 +96,14 @@ class TaughtHasac(Hasac):
         self._weight.fill_(self.cfg.teacher_weight * left)
 
     def act_untrained(self, obs: Tensor) -> Tensor:
-        """Return the script's actions (N, A, U) with noise, or random ones without a script."""
+        """Return the teacher's actions (N, A, U) with noise, or random ones without a teacher."""
         if self.spec.teacher is None:
             return super().act_untrained(obs)
         actions = self.spec.teacher(obs)
         return (actions + self.cfg.teacher_noise * self.noise(*actions.shape)).clamp(-1.0, 1.0)
 
     def further_losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the weighted square of the difference from the script's actions."""
+        """Return the weighted square of the difference from the teacher's actions."""
         if self.spec.teacher is None:
             return {}
         with torch.no_grad():

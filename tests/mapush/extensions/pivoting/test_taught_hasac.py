@@ -1,4 +1,4 @@
-"""HASAC with a script as a teacher, and the script."""
+"""HASAC with a teacher, and the script that is one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import Tensor, tensor
 from harl_mapush import config
 from harl_mapush.collectors.collector import Identity, build
 from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import TeamPolicy, load_team
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
 from mqe.config import ConfigError
@@ -143,6 +145,36 @@ def test_a_team_imitates_its_teacher_less_and_less() -> None:
 
     experience.num_new = 8
     assert team.update(experience, progress=1.0)["agent0/imitation_loss"] == 0.0
+
+
+def test_a_trained_team_is_a_teacher() -> None:
+    """`pretrained:any` observes sets, which another size of network reads as well."""
+    env = worlds(2, observation="sets", shapes="held_out")
+    cfg = TaughtHasacCfg(teacher="pretrained:any")
+    obs, _ = env.reset()
+    spec = cfg.team_spec(env)
+    team = load_team(checkpoint.resolve("pretrained:any"), env)
+    assert torch.equal(spec.teacher(obs), team(obs))
+    student = TaughtHasac(cfg, NetworkCfg((16,), sets="deep_set"), spec)
+    assert student.act_untrained(obs).shape == (2, 2, 3)
+
+
+def test_a_team_with_other_observations_is_no_teacher(env: MultiAgentEnv) -> None:
+    with pytest.raises(ConfigError, match="algorithm.teacher: .*does not fit this task"):
+        TaughtHasacCfg(teacher="pretrained:any").team_spec(env)
+
+
+def test_a_team_with_a_memory_is_no_teacher(
+    env: MultiAgentEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recurrent(folder: Any, env: Any) -> TeamPolicy:
+        team = load_team(folder, env)
+        team.is_recurrent = True
+        return team
+
+    monkeypatch.setattr("mapush.extensions.pivoting.taught_hasac.load_team", recurrent)
+    with pytest.raises(ConfigError, match="algorithm.teacher: pretrained:cuboid has a memory"):
+        TaughtHasacCfg(teacher="pretrained:cuboid").team_spec(env)
 
 
 def test_it_refuses_updates_one_after_another() -> None:
