@@ -13,7 +13,7 @@ from harl_mapush import config
 from harl_mapush.collectors.collector import Identity, build
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint
-from harl_mapush.runs.policy import TeamPolicy, load_team
+from harl_mapush.runs.policy import load_team
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
 from mqe.config import ConfigError
@@ -153,6 +153,7 @@ def test_a_trained_team_is_a_teacher() -> None:
     cfg = TaughtHasacCfg(teacher="pretrained:any")
     obs, _ = env.reset()
     spec = cfg.team_spec(env)
+    assert spec.teacher is not None
     team = load_team(checkpoint.resolve("pretrained:any"), env)
     assert torch.equal(spec.teacher(obs), team(obs))
     student = TaughtHasac(cfg, NetworkCfg((16,), sets="deep_set"), spec)
@@ -167,8 +168,8 @@ def test_a_team_with_other_observations_is_no_teacher(env: MultiAgentEnv) -> Non
 def test_a_team_with_a_memory_is_no_teacher(
     env: MultiAgentEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def recurrent(folder: Any, env: Any) -> TeamPolicy:
-        team = load_team(folder, env)
+    def recurrent(folder: Any, env: Any) -> Any:
+        team: Any = load_team(folder, env)
         team.is_recurrent = True
         return team
 
