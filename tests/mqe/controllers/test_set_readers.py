@@ -150,9 +150,7 @@ def env():
     env.close()
 
 
-@pytest.mark.parametrize(
-    "algorithm", [name for name, entry in ALGORITHMS.items() if entry.worlds is None]
-)
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_learns_from_sets(algorithm: str, env: MultiAgentEnv):
     cls = ALGORITHMS[algorithm].cls
     settings = {"share_param": True}
