@@ -119,6 +119,10 @@ class AlgorithmCfg:
         """Return the settings without parts for learning."""
         return self
 
+    def with_absolute_paths(self) -> Self:
+        """Return the settings with absolute paths to policies."""
+        return self
+
     def team_spec(self, env: Any) -> TeamSpec:
         """Return the properties of the team that learns in ``env``."""
         return env.spec

@@ -103,6 +103,7 @@ def absolute(cfg: RunCfg) -> RunCfg:
         cfg,
         env=replace(cfg.env, robots=robots),
         task=replace(cfg.task, **_with_absolute_paths(cfg.task.name, vars(cfg.task))),
+        algorithm=cfg.algorithm.with_absolute_paths(),
         runner=replace(cfg.runner, init_from=None if weights is None else from_anywhere(weights)),
     )
 

@@ -4,9 +4,9 @@ imitates them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from harl_mapush.runs.policy import TeamPolicy, load_team
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.registration import register_algorithm
 from mqe.config import ConfigError, option
+from mqe.controllers.gait import from_anywhere
 from mqe.vec_env import TeamSpec
 
 
@@ -52,6 +53,10 @@ class TaughtHasacCfg(HasacCfg):
         min=0.0,
         max=10.0,
     )
+
+    def with_absolute_paths(self) -> Self:
+        """Return the settings with an absolute path to the teacher."""
+        return replace(self, teacher=from_anywhere(self.teacher)) if self.teacher else self
 
     def team_spec(self, env: Any) -> TeamSpec:
         """Return the team's properties and its teacher. Raise ConfigError for an unfit teacher."""
