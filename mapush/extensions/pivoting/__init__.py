@@ -10,4 +10,7 @@ EXTENSION = Extension(
         "mapush.extensions.pivoting.taught_hasac",
     ),
     tables={"objects": "mapush.extensions.pivoting.object_table:lines"},
+    former_commands={
+        "distil": "mapush train --algo hasac_taught --set algorithm.teacher=TEAM",
+    },
 )

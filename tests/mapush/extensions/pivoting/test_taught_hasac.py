@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from torch import Tensor, tensor
 from harl_mapush import config
 from harl_mapush.collectors.collector import Identity, build
 from harl_mapush.learning.settings import NetworkCfg
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, named_files
 from harl_mapush.runs.policy import load_team
+from mapush import cli
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
 from mqe.config import ConfigError
@@ -178,6 +180,21 @@ def test_a_team_with_a_memory_is_no_teacher(
         TaughtHasacCfg(teacher="pretrained:cuboid").team_spec(env)
 
 
+@pytest.mark.parametrize("name", ["team", "pretrained:any", ""])
+def test_a_run_names_its_teacher_for_any_working_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg, _ = config.resolve({}, {"algorithm": {"name": "hasac_taught", "teacher": name}})
+    expected = str(tmp_path / "team") if name == "team" else name
+    assert named_files.absolute(cfg).algorithm.teacher == expected
+
+
 def test_it_refuses_updates_one_after_another() -> None:
     with pytest.raises(ValueError, match="set algorithm.all_at_once=true"):
         taught(ToyEnv(2), 0.0, all_at_once=False)
+
+
+def test_the_former_command_of_distillation_names_the_algorithm(capsys) -> None:
+    assert cli.main(["distil", "pretrained:any", "taught"]) == 2
+    assert "distil is now: mapush train --algo hasac_taught" in capsys.readouterr().err
