@@ -54,7 +54,6 @@ class ToyEnv:
         return self._see()
 
     def step(self, actions: Tensor) -> TimeStep:
-        # A teacher goes straight to its corner.
         move = torch.zeros_like(self.position)
         move[..., : actions.shape[-1]] = actions[..., :2].clamp(-1.0, 1.0) * 0.3
         self.position = self.position + move * ~self.dead.unsqueeze(-1)

@@ -18,6 +18,7 @@ from mapush.extensions.harl.hatrpo import (
     kl_hessian_product,
     objective_gradient,
 )
+from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 from tests.support.hooks import Hooks
 from tests.support.toy import ToyEnv
 
@@ -127,3 +128,11 @@ def test_it_learns_the_toy():
     runner.learn([Hooks(on_iteration=lambda report: rewards.append(report.metrics["reward/near"]))])
     assert rewards[0] < 0.0
     assert sum(rewards[-3:]) / 3 > 0.3  # 0.5 a control step is standing on the spot
+
+
+def test_it_has_no_mirror_loss():
+    cpu = torch.device("cpu")
+    mirror = TeamImage(Image.same(3, cpu), Image.same(2, cpu))
+    spec = TeamSpec((3, 3), (2, 2), 4, "EP", Symmetries(mirror))
+    with pytest.raises(ValueError, match="hatrpo updates its actors without a loss"):
+        Hatrpo(HatrpoCfg(mirror_loss_coef=0.5), NetworkCfg(), spec)
