@@ -65,7 +65,8 @@ def make_run(cfg: RunCfg) -> tuple[MultiAgentEnv, Runner]:
     """Build environment and runner as the trainer does."""
     seed_everything(cfg.runner.seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    algorithm = make_algorithm(cfg.algorithm, cfg.network, env.spec, env.device, cfg.runner.seed)
+    spec = cfg.algorithm.team_spec(env)
+    algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, env.device, cfg.runner.seed)
     return env, Runner(env, algorithm, cfg.runner)
 
 

@@ -135,7 +135,7 @@ def measure(
     seed_everything(seed)
     share = ranks.share(rank_cfg.env.num_envs)
     env = make_env(rank_cfg.env, rank_cfg.sim, rank_cfg.task, seed, share)
-    spec = env.spec
+    spec = rank_cfg.algorithm.team_spec(env)
     algorithm = make_algorithm(rank_cfg.algorithm, rank_cfg.network, spec, device, seed, ranks)
     runner = Runner(env, algorithm, rank_cfg.runner, ranks=ranks)
     facts = time_training(runner, arguments.iterations)
