@@ -499,8 +499,7 @@ def test_documents_that_are_named_exist() -> None:
 def test_no_page_is_a_laboratory_notebook() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert not re.search(r"\bcommits? [0-9a-f]{7,}\b|\(([0-9a-f]{7,}, )*[0-9a-f]{7,}\)", text), (
-            page
-        )
+        revision = r"\bcommits? [0-9a-f]{7,}\b|\(([0-9a-f]{7,}, )*[0-9a-f]{7,}\)"
+        assert not re.search(revision, text), page
         words = re.sub(r"^\|.*\|$", "", text, flags=re.MULTILINE).split()
         assert len(words) <= 2500, page  # without tables
