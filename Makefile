@@ -40,17 +40,17 @@ test: lint type
 # Slow tests that continuous integration runs: the site, the documents' Python, shipped teams,
 # learning, killed runs, other systems.
 SLOW := $(addprefix tests/,test_site.py test_docs.py test_faults.py test_other_systems.py \
-  $(addprefix harl_mapush/,algorithms/test_off_policy.py distributed/test_ranks.py \
+  $(addprefix harl_mapush/,algorithms/test_algorithms.py algorithms/test_off_policy.py distributed/test_ranks.py \
   clients/test_gymnasium_env.py test_cli.py test_interruption.py \
   evaluation/test_policies.py evaluation/test_pretrained.py runs/test_resume.py \
   $(addprefix collectors/,test_exchange.py \
   test_collectors_run.py::test_a_run_that_ends_within_an_iteration_goes_on_with_its_next_block)) \
   mapush/export/test_export.py $(addprefix mapush/extensions/,gait/test_gait_evaluation.py \
-  harl/test_upstream.py isaacgym/test_remote_simulator.py navigate/test_navigate.py \
+  harl/test_hatd3.py harl/test_hatrpo.py harl/test_upstream.py isaacgym/test_remote_simulator.py navigate/test_navigate.py \
   navigate/test_shipped_leader.py onboard/test_onboard.py pivoting/test_pivoting.py report/test_report.py) \
-  $(addprefix mqe/,env/test_decision_graph.py sim/test_warp.py sim/test_warp_kernels.py \
+  $(addprefix mqe/,env/test_decision_graph.py sim/test_warp.py sim/test_warp_contacts.py sim/test_warp_kernels.py \
   tasks/push/test_scripted.py viewer/test_video.py world/test_friction.py \
-  world/test_randomization.py))
+  world/test_randomization.py world/test_shapes.py))
 slow: $(VENV)/.installed-test
 	$(RUN) pytest -q -n 2 -m slow $(SLOW)
 	HYPOTHESIS_PROFILE=many $(RUN) pytest -q -n 0 tests/test_properties.py
@@ -67,6 +67,7 @@ results: $(VENV)/.installed-docs
 	$(BIN)/python benchmarks/results.py
 	: >benchmarks/results/one_fewer.jsonl
 	$(BIN)/python benchmarks/one_fewer.py --processes $$(nproc)
+	$(BIN)/python benchmarks/one_fewer.py --processes $$(nproc) --suites team3 team4 --seconds 60
 	$(BIN)/python docs/_hooks/result_pages.py
 
 lint: $(VENV)/.installed-test
