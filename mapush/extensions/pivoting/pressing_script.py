@@ -43,7 +43,8 @@ class PressingScript:
         if not _suits(task):
             raise ConfigError(
                 "algorithm.name=hasac_taught has a script for two robots and a square box; say "
-                "--object cuboid --num_agents 2, or --algo hasac"
+                "--object cuboid --num_agents 2, name another teacher in algorithm.teacher, or say "
+                "--algo hasac"
             )
         box = task.constants.object
         names = task.obs_names(0)
