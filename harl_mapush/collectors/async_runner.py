@@ -82,8 +82,6 @@ class AsyncRunner:
 
     def statistics(self) -> dict[str, float]:
         """Return the collectors' latest statistics."""
-        if not self._newest:
-            return self.env.statistics
         return merge_statistics(block.report for block in self._newest.values())
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The collectors' worlds in the learner's process: their sizes and their first statistics."""
+"""The collectors' worlds in the learner's process: their sizes and their statistics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class RemoteEnvSpec:
         self.decision_period = self.task.decision_period
         self.num_envs = cfg.env.num_envs
         self.device = device
-        self.statistics = weighted_means([])  # before the first episode
 
     def record_broken_worlds(self) -> None:
         """Return None: the worlds are in other processes."""

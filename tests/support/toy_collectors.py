@@ -36,7 +36,6 @@ class ToyWorlds(RemoteEnvSpec):
         self.decision_period = env.decision_period
         self.num_envs = cfg.env.num_envs
         self.device = torch.device("cpu")
-        self.statistics = {"num_episodes": 0}
 
 
 class FaultyEnv(ToyEnv):
