@@ -200,12 +200,7 @@ def _check_viewer(arguments: Any) -> None:
         )
 
 
-def _play(
-    cfg: RunCfg,
-    folder: Path | None,
-    arguments: Any,
-    film: filming.FilmCfg | None,
-) -> int:
+def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: filming.FilmCfg | None) -> int:
     """Film, show, examine or measure the team, by the command line's arguments."""
     _check_files(arguments)
     seed_everything(cfg.runner.seed)

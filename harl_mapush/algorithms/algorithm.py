@@ -1,7 +1,7 @@
 """The contract between a learner and its users.
 
-Its users are the trainers, checkpoints, the doctor and evaluation. A block is T
-decisions. N environments, A agents, O obs size, U action size, R recurrent layers, H hidden size.
+Its users are the trainers, checkpoints and evaluation. A block is T decisions. N environments,
+A agents, O obs size, U action size, R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ class OnPolicy(Team):
         Raise ValueError if it has too few rows for the minibatches, ConfigError if it does not fit
         into the memory.
         """
+        # On the device "meta", tensors take no memory.
         planned = vars(self._make_storage(num_steps, num_envs, torch.device("meta")))
         num_bytes = sum(field.nbytes for field in planned.values() if isinstance(field, Tensor))
         check_room(num_bytes, self.device, "env.num_envs", num_envs)

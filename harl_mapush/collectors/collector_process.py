@@ -1,4 +1,4 @@
-"""The process of a collector on this machine. It ends with the learner's process."""
+"""The process of a collector. It ends with the learner's process."""
 
 from __future__ import annotations
 

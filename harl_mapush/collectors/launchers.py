@@ -41,7 +41,7 @@ class FullBlock(NamedTuple):
 
 
 class Launcher:
-    """Starts collectors as processes on this machine."""
+    """Starts collectors as processes."""
 
     def __init__(self, collect: Callable[..., None] = collector_process.main) -> None:
         """Run ``collect`` in each process."""

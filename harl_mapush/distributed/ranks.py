@@ -39,8 +39,7 @@ class Ranks:
     def __init__(self, rank: int = 0, size: int = 1, host: Any = None) -> None:
         """Represent rank ``rank`` of ``size``.
 
-        ``host`` is the process group for objects on the host. A plan sends no messages and needs
-        none.
+        ``host`` is the process group for objects on the host. A single rank needs none.
         """
         self.rank = rank
         self.size = size

@@ -119,9 +119,9 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
 
 def _check_changes(changes: Mapping[str, Any], suite: Mapping[str, Any], name: str | None) -> None:
     """Raise ConfigError for a setting without a meaning in an export. ``name`` is the suite's."""
-    for section in changes.keys() - {"task", "runner"}:
+    for section in sorted(changes.keys() - {"task", "runner"}):
         allowed = {"imports", *ENV_SETTINGS} if section == "env" else set()
-        for key in changes[section].keys() - allowed:
+        for key in sorted(changes[section].keys() - allowed):
             source = f"--suite {name}: " if key in suite.get(section, {}) else ""
             raise ConfigError(
                 f"{source}{section}.{key}: no export takes it; leave it out (an export takes task, "

@@ -80,7 +80,7 @@ def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
             if not cfg.gait:
                 raise ConfigError(
                     f"task.gait: the robot {cfg.name} has no gait; train one "
-                    "(docs/guides/robot.md), and name its run as gait of its file or in task.gait"
+                    "(docs/guides/robot.md), and name its run in task.gait or in the robot's file"
                 )
         return [cfg.gait for cfg in robots]
     if isinstance(gait, str):

@@ -40,8 +40,7 @@ def make_mqe_env(
     """Return an environment and its settings.
 
     ``args`` may have ``num_envs``, ``num_agents``, ``sim_device`` and ``seed``. ``custom_cfg``
-    changes a dictionary of settings by section. Raises ConfigError for an impossible
-    setting.
+    changes a dictionary of settings by section. Raises ConfigError for an impossible setting.
     """
     cfg_class = TASKS.find(task, "task").cfg
     sections = _with_arguments(args, {"env": {}, "sim": {}, "task": {"name": task}})

@@ -60,7 +60,6 @@ SOFT_SOLIMP = (0.2, 0.9, 0.015, 0.5, 2.0)
 SOFT_SOLMIX = 1e6
 ACTUATOR_LAG = 1  # physics steps by which motors follow their targets late
 
-
 # Collision bits. After these come one for each robot, since a robot does not collide with itself,
 # and one for each robot's thighs, calves and feet among themselves.
 OBJECT_BIT = 1 << 0

@@ -69,7 +69,7 @@ class RobotRegistry(Registry[RobotCfg]):
         return robot
 
     def __contains__(self, name: object) -> bool:
-        """Return whether ``name`` is a robot's, a path with a robot file's suffix, or in a form of
+        """Return whether ``name`` is a robot's, has a robot file's suffix, or a prefix in
         ``ROBOT_SOURCES``.
         """
         text = str(name)
