@@ -70,7 +70,13 @@ NAVIGATE = TaskEntry(
 )
 TASKS.register("go1push_upper", NAVIGATE)
 TASK_ALIASES["navigate"] = "go1push_upper"
-for _suite in ("two_cubes", "scattered", "doors", "u_turn"):
-    register_suite(_FOLDER / "suites" / f"{_suite}.yaml")
+# Suites by their present names, with those of release 0.3.
+for _name, _former in {
+    "two_cubes": "H0",
+    "scattered": "H1",
+    "doors": "H2",
+    "u_turn": "H3",
+}.items():
+    register_suite(_FOLDER / "suites" / f"{_name}.yaml", former_name=_former)
 for _preset in ("leader", "laptop_navigate"):
     register_preset(_FOLDER / "presets" / f"{_preset}.yaml")
