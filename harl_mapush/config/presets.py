@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush.config.sections import RunCfg
-from mqe.config import ConfigError, load_yaml, unknown
+from mqe.config import ConfigError, build, load_yaml, unknown
 from mqe.registry import SimCfg, resolve_sim
 
 DEFAULT_PRESET = "laptop"
@@ -78,7 +78,8 @@ def machine_preset(over: Mapping[str, Any], num_ranks: int = 1) -> tuple[str, st
     has_own_parts = "name" in task or "imports" in env or name not in ("auto", *OUR_SIMULATORS)
     if has_own_parts or "algorithm" in over or "network" in over:
         return DEFAULT_PRESET, "it suits the settings of the command line"
-    _, device = resolve_sim(SimCfg(name, sim.get("device", "auto")))
+    chosen = {key: sim[key] for key in ("name", "device") if key in sim}
+    _, device = resolve_sim(build(SimCfg, chosen, "sim"))
     if device.type == "cuda":
         return GPU_PRESET, f"the device is {device}"
     if num_ranks > 1:

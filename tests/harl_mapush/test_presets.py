@@ -188,3 +188,8 @@ def test_the_base_of_a_preset_lies_beside_it() -> None:
     for path in preset_files().values():
         base = yaml.safe_load(path.read_text(encoding="utf-8")).get("base", path.name)
         assert Path(base).name == base, path
+
+
+def test_a_device_that_is_no_word_is_refused_before_a_preset_is_chosen() -> None:
+    with pytest.raises(ConfigError, match="sim.device: must be a string"):
+        config.machine_preset({"sim": {"device": {"z": "cylinder"}}})
