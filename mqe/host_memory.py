@@ -16,6 +16,7 @@ MEMINFO = Path("/proc/meminfo")
 _KIB = 1024
 _GIB = 2**30
 _ROOM = 0.9  # share of the free memory in a suggestion
+_OTHERS = "end other programs that use it"
 # In messages of torch and Warp about exhausted memory
 _EXHAUSTED = ("out of memory", "can't allocate memory", "Failed to allocate")
 # Names of the limit, of the usage and of the cached files in it, in groups of v2 and v1
@@ -40,7 +41,7 @@ def check_room(needed: float, device: torch.device, setting: str, value: int) ->
         return
     fitting = int(value * _ROOM * free / needed)
     fitting -= fitting % (1 << max(0, fitting.bit_length() - 2))  # two binary digits are left
-    hint = f"lower {setting} to {fitting}" if fitting else "end other programs that use it"
+    hint = f"lower {setting} to {fitting}" if fitting else _OTHERS
     raise ConfigError(
         f"{setting}={value} takes {needed / _GIB:.1f} GiB, but {device} has {free / _GIB:.1f} GiB "
         f"free for it; {hint}"
@@ -56,9 +57,9 @@ def exhaustion_named(num_envs: int) -> Iterator[None]:
         reason = " ".join(str(error).split())
         if not isinstance(error, MemoryError) and not any(sign in reason for sign in _EXHAUSTED):
             raise
+        hint = f"lower env.num_envs to {num_envs // 2}" if num_envs > 1 else _OTHERS
         raise ConfigError(
-            f"env.num_envs={num_envs}: the memory is exhausted ({reason:.200}); lower env.num_envs "
-            f"to {max(1, num_envs // 2)}"
+            f"env.num_envs={num_envs}: the memory is exhausted ({reason:.200}); {hint}"
         ) from None
 
 

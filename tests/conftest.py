@@ -99,7 +99,7 @@ def pytest_collection_finish() -> None:
 
 
 def prepare_warp() -> None:
-    """Give all scenes one contact kernel, and shorten MuJoCo Warp's work in Python."""
+    """Compile one contact kernel for all scenes, and remember Warp's sums and arrays."""
     from tests.support.remembered_calls import remember_fitting_arrays, remember_sums_of_integers
     from tests.support.shared_kernel import share_contact_kernel
 
@@ -110,7 +110,7 @@ def prepare_warp() -> None:
 
 
 def draw_few_maps() -> None:
-    """Give high levels 8 maps of a family instead of 100, whose paths take three seconds."""
+    """Draw 8 maps of a family instead of 100, to save three seconds of shortest paths."""
     from mapush.extensions.navigate.maps import solved
 
     draw = solved.draw_maps

@@ -133,3 +133,9 @@ def test_exhausted_memory_names_half_of_the_worlds(error: Exception) -> None:
         raise error
     with pytest.raises(RuntimeError, match="^a fault$"), exhaustion_named(4096):
         raise RuntimeError("a fault")
+
+
+def test_one_world_cannot_be_halved() -> None:
+    match = r"memory is exhausted .*; end other programs that use it$"
+    with pytest.raises(ConfigError, match=match), exhaustion_named(1):
+        raise MemoryError

@@ -21,17 +21,19 @@ from mqe.tasks.push.task import PushTask
 from mqe.world.geometry import rotate_2d, wrap_to_pi
 
 SPACING = 0.45  # [m] between the two robots' lanes
-STAY = 0.4  # preference for the side that the robots are at, over that for the goal's direction
+STAY = 0.4  # weight of the robots' present side, beside 1 for the goal's direction
 STEER = 0.25  # [m] largest shift of the lanes
 STEER_GAIN = 1.0  # [m] shift of the lanes for one radian between push and goal
 LANE_GAIN = 2.5  # [1/s]
 WAY_GAIN = 2.0  # [1/s]
 TURN_GAIN = 3.0  # [1/s]
-OFF_LANE = (0.3, 0.05)  # [m] off its lane, where a robot begins to walk ahead and has its speed
-AT_SIDE = (0.2, 1.5)  # [m] behind the side, between which a robot keeps to its lane
-NEAR_LANE = 0.7  # [m] off its lane, up to which it does
-AT_CORNER = (0.52, 0.62)  # [m] off the side's middle, where a nose begins to slip and slips
-TOUCHING = (0.55, 0.4)  # [m] behind the side, where a robot begins to touch it and touches it
+# Distances [m] at which a speed begins to change, and has changed
+OFF_LANE = (0.3, 0.05)  # from the lane: the walk ahead
+AT_CORNER = (0.52, 0.62)  # of a nose from the side's middle: the walk back
+TOUCHING = (0.55, 0.4)  # behind the side: the walk back is for robots at the side
+# A robot keeps to its lane within these distances [m], and walks round the box beyond them.
+AT_SIDE = (0.2, 1.5)  # behind the side, least and largest
+NEAR_LANE = 0.7  # from the lane, largest
 BACK_SPEED = 0.5  # [m/s] of a robot with its nose at a corner
 
 

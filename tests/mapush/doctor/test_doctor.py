@@ -115,7 +115,7 @@ def test_it_is_a_command(few_worlds, capsys) -> None:
 
 
 def test_results(cfg) -> None:
-    def told(error: Exception | None) -> list[str]:
+    def lines_of(error: Exception | None) -> list[str]:
         def run(cfg: RunCfg) -> str:
             if error is not None:
                 raise error
@@ -128,10 +128,10 @@ def test_results(cfg) -> None:
     failed = "failed  s           "
     to_do = "        what to do: in general"
     particular = StageError("a", "in particular")
-    assert told(particular) == [f"{failed}a (0.0 s)", "        what to do: in particular"]
-    assert told(ConfigError("b: c")) == [f"{failed}b: c (0.0 s)", to_do]
-    assert told(ZeroDivisionError("d")) == [f"{failed}ZeroDivisionError: d (0.0 s)", to_do]
-    assert told(None) == ["passed  s           well (0.0 s)"]
+    assert lines_of(particular) == [f"{failed}a (0.0 s)", "        what to do: in particular"]
+    assert lines_of(ConfigError("b: c")) == [f"{failed}b: c (0.0 s)", to_do]
+    assert lines_of(ZeroDivisionError("d")) == [f"{failed}ZeroDivisionError: d (0.0 s)", to_do]
+    assert lines_of(None) == ["passed  s           well (0.0 s)"]
 
 
 def test_nothing_runs_after_a_failure(monkeypatch, capsys) -> None:

@@ -362,19 +362,17 @@ def test_what_follows_from_masses_is_set_as_in_mujoco():
         sim.close()
 
 
+def worlds_with_small_buffers() -> tuple[MultiAgentEnv, Tensor]:
+    """Return worlds with room for 16 contacts and 15 rows, and actions."""
+    scene, task, fields, actions = worlds_of("walking")
+    capacity = mujoco_warp.Capacity(contacts=16, rows=15)
+    sim = make_sim(mujoco_warp.MujocoWarpSimulator, scene, fields, capacity)
+    return MultiAgentEnv(sim, scene, task), actions
+
+
 def test_buffers_grow_between_rollouts_and_the_run_continues(monkeypatch):
     monkeypatch.setattr(strolling, "LYING_HEIGHT", 0.0)  # a trunk on the floor ends nothing
-    scene, task, fields, actions = worlds_of("walking")
-    env = MultiAgentEnv(
-        make_sim(
-            mujoco_warp.MujocoWarpSimulator,
-            scene,
-            fields,
-            mujoco_warp.Capacity(contacts=16, rows=15),
-        ),
-        scene,
-        task,
-    )
+    env, actions = worlds_with_small_buffers()
     env.reset()
     assert env.grow_buffers() is None
     valid = torch.stack([env.step(action).valid for action in actions[:26]])
@@ -395,17 +393,7 @@ def test_buffers_grow_between_rollouts_and_the_run_continues(monkeypatch):
     assert all(bool(env.step(action).valid.all()) for action in actions[26:32])
     assert env.sim.lost_contacts() == 0
     state = env.state_dict()
-    scene, task, fields, _ = worlds_of("walking")
-    other = MultiAgentEnv(
-        make_sim(
-            mujoco_warp.MujocoWarpSimulator,
-            scene,
-            fields,
-            mujoco_warp.Capacity(contacts=16, rows=15),
-        ),
-        scene,
-        task,
-    )
+    other, _ = worlds_with_small_buffers()
     other.reset()
     other.load_state_dict(state)  # a run that goes on need not lose the same contacts again
     assert other.sim.size == env.sim.size

@@ -176,7 +176,7 @@ def test_a_team_with_a_memory_is_no_teacher(
         return team
 
     monkeypatch.setattr("mapush.extensions.pivoting.taught_hasac.load_team", recurrent)
-    with pytest.raises(ConfigError, match="algorithm.teacher: pretrained:cuboid has a memory"):
+    with pytest.raises(ConfigError, match="algorithm.teacher: pretrained:cuboid has a memory or"):
         TaughtHasacCfg(teacher="pretrained:cuboid").team_spec(env)
 
 
