@@ -103,6 +103,8 @@ CPU = torch.device("cpu")
 def test_what_does_not_fit_names_a_number_that_would(monkeypatch) -> None:
     monkeypatch.setattr(host_memory, "host_memory", lambda: 2**30)
     check_room(2.0**30, CPU, "env.num_envs", 1000)  # it would raise
+    with pytest.raises(ConfigError, match="lower env.num_envs to "):
+        check_room(2.0**30 + 1, CPU, "env.num_envs", 1000)
     with pytest.raises(ConfigError) as raised:  # 0.9 / 10 of 8,000 are 720, with two digits 512
         check_room(10.0 * 2**30, CPU, "env.num_envs", 8000)
     assert str(raised.value) == (

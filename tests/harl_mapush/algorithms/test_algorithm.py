@@ -22,6 +22,8 @@ from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
 from harl_mapush.start import Start
+from mqe import host_memory
+from mqe.config import ConfigError
 from mqe.vec_env import TeamSpec
 from tests.support.paths import ROOT
 from tests.support.replaying import Replaying, ReplayingCfg
@@ -126,6 +128,18 @@ def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path:
     after = resumed.algorithm.weights
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("happo", "env.num_envs=64"), ("hasac", "algorithm.buffer_size=")]
+)
+def test_storage_that_does_not_fit_names_its_setting(
+    monkeypatch: pytest.MonkeyPatch, name: str, setting: str
+) -> None:
+    team = make_algorithm(ALGORITHMS[name].cfg(), NetworkCfg((8,)), ToyEnv(64).spec, "cpu", 3)
+    monkeypatch.setattr(host_memory, "host_memory", lambda: 1000)
+    with pytest.raises(ConfigError, match=f"{setting}.* takes .* GiB, but cpu has"):
+        team.make_experience(16, 64)
 
 
 def test_a_replay_that_is_not_saved_starts_empty_and_learning_resumes() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from harl_mapush import config, test
 from harl_mapush.evaluation import suite_player
+from harl_mapush.evaluation.episodes import Request
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import merge
 from mqe.registry import TASKS
@@ -177,9 +178,19 @@ def test_one_robot_fewer_plays_the_same_starts(tmp_path, monkeypatch) -> None:
         }
     }
     words += ["--set", "env.robots=[go2,go1,go2]"]
+    teams = []
+    request_of = suite_player.Player._other
+
+    def other(player: suite_player.Player, request: Request, policy: str) -> Request:
+        played = request_of(player, request, policy)
+        teams.append(played.cfg.env.robots)
+        return played
+
+    monkeypatch.setattr(suite_player.Player, "_other", other)
     assert test.main(["pretrained:any", *words]) == 0
     compared = json.loads(figures.read_text())["baselines"]
     assert list(compared) == ["without go2", "without go1"]
+    assert teams == [("go1", "go2"), ("go2", "go2")]
     suite.write_text("policies: [one_fewer]\n")
     assert test.main(["pretrained:cuboid", *words[:-2]]) == 0  # it acts in teams of two only
     assert "baselines" not in json.loads(figures.read_text())

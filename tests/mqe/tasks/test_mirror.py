@@ -282,6 +282,13 @@ def test_a_symmetry_that_is_named_twice_is_refused():
         team_of("hasac", spec, symmetries=("mirror", "mirror"))
 
 
-def test_a_learner_beside_collectors_has_the_mirror_as_well():
-    cfg, _ = config.resolve({"algorithm": {"name": "hasac"}, "env": {"num_envs": 2}}, {})
-    assert RemoteEnvSpec(cfg, CPU).spec.symmetries.mirror is not None
+def test_a_learner_beside_collectors_has_the_mirror_and_the_period_as_well():
+    settings = {
+        "algorithm": {"name": "hasac"},
+        "env": {"num_envs": 2},
+        "task": {"decision_period": 5},
+    }
+    cfg, _ = config.resolve(settings, {})
+    worlds = RemoteEnvSpec(cfg, CPU)
+    assert worlds.spec.symmetries.mirror is not None
+    assert worlds.decision_period == 5

@@ -67,6 +67,14 @@ def test_robots_shift_to_the_right_of_a_goal_on_the_left(script: PressingScript)
     torch.testing.assert_close(actions[..., 1], torch.full((1, 2), -0.25), atol=1e-4, rtol=0.0)
 
 
+def test_robots_keep_to_their_side_where_the_goal_is_between_two(script: PressingScript) -> None:
+    angle = math.radians(50.0)
+    actions = script(
+        seen((3.0 * math.cos(angle), 3.0 * math.sin(angle)), [(-0.9, -0.025), (-0.9, -0.475)])
+    )
+    assert (actions[..., 0] > 0.9).all()
+
+
 def test_a_robot_at_the_corner_walks_back_and_inwards(script: PressingScript) -> None:
     actions = script(seen((3.0, 0.0), [(-0.9, 0.65), (-0.9, -0.225)]))
     assert actions[0, 0, 0] < -0.4
