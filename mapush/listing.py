@@ -22,7 +22,7 @@ from mapush.built_in import extensions
 from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.pretrained import PRETRAINED, summaries
 from mqe.registry import SIMULATORS, TASKS, SimCfg
-from mqe.tasks.term_settings import merged_weights
+from mqe.tasks.term_settings import chosen_weights
 
 PRESETS = "presets"  # words in place of a folder
 SUITES = "suites"
@@ -183,7 +183,7 @@ def _weight_lines() -> list[str]:
     for task, entry in TASKS.items():
         if entry.terms is None:
             continue
-        defaults = merged_weights(entry.terms.rewards, entry.cfg().preset_weights(), {})
+        defaults = chosen_weights(entry.terms.rewards, entry.cfg())
         for name, term in entry.terms.rewards.items():
             unit = "" if term.unit == "1" else f" [{term.unit}]"
             weight = defaults.get(name, 0.0)

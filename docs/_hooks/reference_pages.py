@@ -25,8 +25,8 @@ from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS, SimCfg
 from mqe.tasks.push import episode_report
 from mqe.tasks.push.rewards import REWARDS
-from mqe.tasks.push.settings import PRESETS, preset_weights
-from mqe.tasks.term_settings import merged_weights
+from mqe.tasks.push.settings import PRESETS, PushCfg
+from mqe.tasks.term_settings import chosen_weights
 from mqe.tasks.terms import ObservationTerm, Term, TermRegistry
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
@@ -153,7 +153,7 @@ def _terms_of(task: str, found: TermRegistry) -> list[str]:
     for name, term in found.rewards.items():
         weights: list[float | None] = [term.weight]
         if is_push:
-            by_preset = [merged_weights(REWARDS, preset_weights(x, "cuboid"), {}) for x in PRESETS]
+            by_preset = [chosen_weights(REWARDS, PushCfg(rewards=x)) for x in PRESETS]
             weights = [values.get(name) for values in by_preset]
         shown = ["" if not weight else f"{weight:g}" for weight in weights]
         rewards.append((f"`{name}`", term.help, _unit(term), *shown))

@@ -14,11 +14,10 @@ from harl_mapush.evaluation.episodes import (
     play_request,
 )
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.evaluation.watchers.watcher import with_interval
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import TASKS
-from mqe.tasks.episode_report import Metrics, Report, rate
+from mqe.tasks.episode_report import Metrics, Report, rate, with_interval
 from mqe.world.scene import STEP_DT
 
 Say = Callable[[str], None]

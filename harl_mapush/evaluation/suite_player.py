@@ -19,12 +19,11 @@ from harl_mapush.evaluation.measuring import (
     measure,
     report_of,
 )
-from harl_mapush.evaluation.watchers.watcher import interval_key, with_interval
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.extensions import Registry
 from mqe.registry import TASKS
-from mqe.tasks.episode_report import Metrics
+from mqe.tasks.episode_report import Metrics, interval_key, with_interval
 from mqe.world.robots import ROBOTS
 
 # Episodes of each seed for a policy to compare with. A failed script takes the whole time limit,

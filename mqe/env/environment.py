@@ -123,20 +123,14 @@ class MultiAgentEnv:
         if noise_scale is None:
             noise_scale = torch.ones(self.spec.obs_size, device=self.device)
         self._noise_scale = noise_scale
-        self._zeros_are_missing = features.zeros_are_missing
-        self._stateful = features.stateful
-        self._set_goal = features.set_goal
-        self._set_goal_heading = features.set_goal_heading
-        self._disturbance = features.disturb
-        self._moved_props = features.moved_props
-        self._limit = features.limit
+        self._features = features
 
         # Of the present episodes.
         self._state: SceneState | None = None
         self._episode = torch.full((n,), first_episode - 1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps
         # (N, A, O) what the coming decision follows from, for the task's limit alone.
-        obs_size = 0 if self._limit is None else self.spec.obs_size
+        obs_size = 0 if features.limit is None else self.spec.obs_size
         self._obs = torch.zeros(n, self.num_agents, obs_size, device=self.device)
         self._sums = torch.zeros(n, len(task.names.measures), device=self.device)  # of the metrics
         self._return = torch.zeros(n, device=self.device)
@@ -155,7 +149,6 @@ class MultiAgentEnv:
         self._recorder: BrokenWorldRecorder | None = None
 
         self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
-        self._zero = torch.zeros((), device=self.device)
         self._paused: Tensor | None = None  # (N,) bool; None: no world is
         self._observers: tuple[Observer, ...] = ()
         self._is_closed = False
@@ -234,7 +227,8 @@ class MultiAgentEnv:
         would make the host wait, such a goal shows in the observations instead.
         """
         self.check_open()
-        if self._set_goal is None:
+        features = self._features
+        if features.set_goal is None:
             raise ConfigError("set_goal: this task has no goal; go1push_mid has one")
         shapes = ((self.num_envs, 2), (self.num_envs, 3))
         if not isinstance(goal, Tensor) or goal.shape not in shapes:
@@ -244,7 +238,7 @@ class MultiAgentEnv:
                 f"(x, y and heading), not {given}"
             )
         has_heading = goal.shape[1] == 3
-        if has_heading and self._set_goal_heading is None:
+        if has_heading and features.set_goal_heading is None:
             raise ConfigError(
                 "set_goal: goals of this task have no heading; in go1push_mid say "
                 "task.goal_heading=0, or give only x and y"
@@ -260,10 +254,10 @@ class MultiAgentEnv:
         state = self.state
         goal = goal.detach()
         if has_heading:
-            assert self._set_goal_heading is not None
-            self._set_goal_heading(goal[:, 2], mask)
+            assert features.set_goal_heading is not None
+            features.set_goal_heading(goal[:, 2], mask)
         target = goal[:, :2]
-        if self._set_goal(target, mask):
+        if features.set_goal(target, mask):
             goal_pos = self.sim.data.mocap_pos[:, 0, :2]
             goal_pos.copy_(torch.where(mask.unsqueeze(1), target.to(goal_pos.dtype), goal_pos))
             # The next step compares with this state, so no reward counts the goal's own way.
@@ -340,9 +334,10 @@ class MultiAgentEnv:
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state for a bit-exact resume."""
         self.check_open()
+        stateful = self._features.stateful
         return {
             "sim": self.sim.state_dict(),
-            "task": {} if self._stateful is None else self._stateful.state_dict(),
+            "task": {} if stateful is None else stateful.state_dict(),
             "episode": self._episode.clone(),
             "steps": self._steps.clone(),
             "return": self._return.clone(),
@@ -358,8 +353,8 @@ class MultiAgentEnv:
         """Restore a ``state_dict``. Return its obs and critic state."""
         self.check_open()
         self.sim.load_state_dict(state["sim"])
-        if self._stateful is not None:
-            self._stateful.load_state_dict(state["task"])
+        if self._features.stateful is not None:
+            self._features.stateful.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
         self._steps.copy_(state["steps"])
         self._unsettled.copy_(state["unsettled"])
@@ -456,8 +451,8 @@ class MultiAgentEnv:
         if self._paused is not None:
             running &= ~self._paused
         actions = actions.clamp(-1.0, 1.0)
-        if self._limit is not None:
-            actions = self._limit(actions, self._obs)
+        if self._features.limit is not None:
+            actions = self._features.limit(actions, self._obs)
         step_rewards: list[Tensor] = []
         step_ends: list[Tensor] = []
         for k in range(self.task.decision_period):
@@ -502,8 +497,8 @@ class MultiAgentEnv:
             targets, self._episode, self._steps
         )
         self._disturb(velocity_kicks)
-        if self._moved_props is not None:
-            pos = self._moved_props()
+        if self._features.moved_props is not None:
+            pos = self._features.moved_props()
             if pos is not None:
                 place_props(self.sim, pos)
         if not any(observer.needs_physics_steps for observer in self._observers):
@@ -528,8 +523,8 @@ class MultiAgentEnv:
     def _disturb(self, velocity_kicks: Tensor | None) -> None:
         """Change the trunks' velocities by kicks (N, A, 3) [m/s], and by the task's disturbance."""
         disturbance = None
-        if self._disturbance is not None:
-            disturbance = self._disturbance(self._steps)
+        if self._features.disturb is not None:
+            disturbance = self._features.disturb(self._steps)
         if velocity_kicks is None and disturbance is None:
             return
 
@@ -547,8 +542,8 @@ class MultiAgentEnv:
         1, N).
         """
         self._steps += live
-        self._sums += torch.where(live.unsqueeze(1), outcome.measures, self._zero)
-        rewards = torch.where(live.unsqueeze(1), outcome.rewards, self._zero)
+        self._sums += torch.where(live.unsqueeze(1), outcome.measures, 0.0)
+        rewards = torch.where(live.unsqueeze(1), outcome.rewards, 0.0)
         timed_out = self._steps >= self.max_episode_length
         ends = live & torch.cat((outcome.terminations, timed_out.unsqueeze(0)))
         return rewards, ends
@@ -607,9 +602,9 @@ class MultiAgentEnv:
             self._episode,
             self._steps,
             self._noise_scale,
-            spares_zeros=self._zeros_are_missing,
+            spares_zeros=self._features.zeros_are_missing,
         )
-        if self._limit is not None:
+        if self._features.limit is not None:
             self._obs.copy_(obs[-self.num_envs :])  # the present worlds come last
         return obs, critic_state
 

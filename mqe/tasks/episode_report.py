@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,6 +54,18 @@ def rate(name: str, happened: Tensor) -> Metrics:
     count = int(happened.sum())
     trials = len(happened)
     return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
+
+
+def interval_key(metric: str) -> str:
+    """Return the name of a rate's 95 % confidence interval among the calculator's metrics."""
+    return f"{metric.replace('_rate', '')}_ci95"
+
+
+def with_interval(metrics: Mapping[str, Any], name: str) -> str:
+    """Format a metric, followed by its 95 % interval if it is a rate. None is a dash."""
+    interval = metrics.get(interval_key(name))
+    value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
+    return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"
 
 
 # What ends an episode of a team, in a film's words.

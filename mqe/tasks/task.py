@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
-from mqe.vec_env import EntityBlock, Image, Symmetries, TeamImage, TeamSpec
+from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 from mqe.world.layout import Layout
 from mqe.world.state import SceneState
 
@@ -160,50 +160,18 @@ class Task(Protocol):
         ...
 
 
-class TaskDefaults:
-    """Base class with common defaults: decisions every control step, no optional parts, no
-    symmetries.
-    """
-
-    names: OutcomeNames
-    num_agents: int
-    obs_sizes: tuple[int, ...]
-    action_sizes: tuple[int, ...]
-    state_size: int
-    state_type = "EP"
-    decision_period = 1
-    symmetries = Symmetries()
-    obs_sets: tuple[EntityBlock, ...] = ()
-    state_sets: tuple[EntityBlock, ...] = ()
-    presence: int | None = None
-
-    @property
-    def spec(self) -> TeamSpec:
-        """The team's sizes and properties."""
-        return TeamSpec(
-            tuple(self.obs_sizes),
-            tuple(self.action_sizes),
-            self.state_size,
-            self.state_type,
-            self.symmetries,
-            obs_sets=self.obs_sets,
-            state_sets=self.state_sets,
-            presence=self.presence,
-        )
-
-    @property
-    def features(self) -> TaskFeatures:
-        """No optional parts."""
-        return TaskFeatures()
-
-
-class TermTask(TaskDefaults, ABC):
+class TermTask(ABC):
     """Base class for a task made from terms.
 
     A subclass has ``layout``, ``command``, ``targets``, and the features behind its terms.
     """
 
+    num_agents: int
+    action_sizes: tuple[int, ...]
     max_episode_length: int
+    state_type = "EP"
+    decision_period = 1
+    symmetries = Symmetries()
 
     def __init__(
         self,
@@ -214,23 +182,34 @@ class TermTask(TaskDefaults, ABC):
     ) -> None:
         """Build the task from ``terms``.
 
-        ``kept`` is the features' memory, and ``memory`` (N, C) its observed part.
+        ``memory`` (N, C) is the observed part of ``features_memory``.
         """
-        self.obs_sizes = (terms.observations.size,) * worlds.num_agents
-        self.state_size = terms.state.size
-        self.obs_sets = terms.observations.blocks
-        self.state_sets = terms.state.blocks
-        self.presence = terms.observations.presence
         if memory is None:
             memory = torch.zeros(worlds.num_envs, 0, device=worlds.device)
         self.memory = memory
         self.terms = terms
-        self._kept = features_memory or Memory(worlds)
-        self._memories = [self._kept, *terms.memories().values()]
+        self._features_memory = features_memory or Memory(worlds)
+        self._term_memories = terms.memories()
         self.names = OutcomeNames(
             terms.rewards.names,
             terms.measures.columns,
             terms.metrics.columns,
+        )
+
+    @property
+    def spec(self) -> TeamSpec:
+        """The team's sizes and properties."""
+        observations = self.terms.observations
+        state = self.terms.state
+        return TeamSpec(
+            (observations.size,) * self.num_agents,
+            self.action_sizes,
+            state.size,
+            self.state_type,
+            self.symmetries,
+            obs_sets=observations.blocks,
+            state_sets=state.blocks,
+            presence=observations.presence,
         )
 
     @property
@@ -267,7 +246,7 @@ class TermTask(TaskDefaults, ABC):
 
     def begin(self, mask: Tensor) -> None:
         """Reset the memory in the worlds ``mask``. They begin new episodes."""
-        for memory in self._memories:
+        for memory in (self._features_memory, *self._term_memories.values()):
             memory.reset(mask)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
@@ -300,14 +279,14 @@ class TermTask(TaskDefaults, ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memory of features and terms."""
-        memories = self.terms.memories().items()
+        memories = self._term_memories.items()
         return {
-            "memory": self._kept.state_dict(),
+            "memory": self._features_memory.state_dict(),
             "terms": {name: memory.state_dict() for name, memory in memories},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
-        self._kept.load_state_dict(state["memory"])
-        for name, memory in self.terms.memories().items():
+        self._features_memory.load_state_dict(state["memory"])
+        for name, memory in self._term_memories.items():
             memory.load_state_dict(state["terms"][name])

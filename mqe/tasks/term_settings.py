@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -75,26 +75,22 @@ class TermCfg:
 class DefaultTerms(NamedTuple):
     """A task's terms, by name, before the settings choose others."""
 
-    observations: tuple[str, ...]
-    state: tuple[str, ...]
-    terminations: tuple[str, ...]
-    measures: tuple[str, ...]
-    metrics: tuple[str, ...]
+    observations: Collection[str]
+    state: Collection[str]
+    terminations: Collection[str]
+    measures: Collection[str]
+    metrics: Collection[str]
 
 
-def merged_weights(
-    terms: Mapping[str, RewardTerm],
-    preset: Mapping[str, float],
-    overrides: Mapping[str, float | None],
-) -> dict[str, float]:
-    """Return non-zero weights by term: the user's ``overrides``, else from ``preset``, else the
-    term's own.
+def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:
+    """Return non-zero weights by term: the settings' own, else from their preset, else the term's
+    own.
     """
-    weights = dict(preset)
+    weights = dict(cfg.preset_weights())
     for name, term in terms.items():
         if term.weight and name not in weights:
             weights[name] = term.weight
-    for name, weight in overrides.items():
+    for name, weight in cfg.weights.items():
         if weight is not None:
             weights[name] = weight
     return {name: weight for name, weight in weights.items() if weight != 0.0}
@@ -108,11 +104,6 @@ def check_decision_period(decision_period: int, episode_length_s: float) -> None
             f"task.decision_period: {decision_period} does not divide the {steps} control steps of "
             f"task.episode_length_s {episode_length_s}; take a divisor of {max(steps, 1)}"
         )
-
-
-def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:
-    """Return each reward term's non-zero weight in ``cfg``."""
-    return merged_weights(terms, cfg.preset_weights(), cfg.weights)
 
 
 def build_terms(
@@ -157,13 +148,13 @@ def build_terms(
     )
 
 
-def observed_names(default: Sequence[str], cfg: TermCfg) -> list[str]:
+def observed_names(default: Collection[str], cfg: TermCfg) -> list[str]:
     """Return the agents' observation terms: ``default``, changed by the settings."""
     observed = _with_replaced(default, cfg.replaced_observations)
     return _with_more(observed, cfg.more_observations)
 
 
-def _with_replaced(default: Sequence[str], replaced: Mapping[str, str]) -> list[str]:
+def _with_replaced(default: Collection[str], replaced: Mapping[str, str]) -> list[str]:
     """Return the observation terms after replacements in ``default``."""
     for name in replaced:
         if name not in default:
@@ -172,7 +163,7 @@ def _with_replaced(default: Sequence[str], replaced: Mapping[str, str]) -> list[
     return [replaced.get(name, name) for name in default]
 
 
-def _with_more(default: Sequence[str], more: Sequence[str]) -> list[str]:
+def _with_more(default: Collection[str], more: Collection[str]) -> list[str]:
     """Return all names, each once."""
     return list(dict.fromkeys((*default, *more)))
 

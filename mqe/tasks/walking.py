@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mqe.config import option
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.extensions import Registry
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup, velocity_commands
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import TermTask
@@ -93,11 +92,7 @@ class WalkingTask(TermTask):
         worlds = Worlds(num_envs, self.num_agents, robots.device, cfg)
         empty = SceneState.zeros(1, self.num_agents, False, robots.device)
         default = DefaultTerms(
-            tuple(self.observations),
-            tuple(self.state),
-            tuple(self.terminations),
-            tuple(self.measures),
-            tuple(self.metrics),
+            self.observations, self.state, self.terminations, self.measures, self.metrics
         )
         scene = self.features_class(empty, empty, self)
         super().__init__(build_terms(terms, default, cfg, worlds, scene), worlds)
@@ -142,14 +137,9 @@ class WalkingTask(TermTask):
 
 def walking_entry(task: type[WalkingTask]) -> TaskEntry:
     """Return a walking task's entry for the task registry."""
-    terms = TermRegistry(
-        Registry("observation", task.observations),
-        Registry("term of the state", task.state),
-        Registry("reward", task.rewards),
-        Registry("termination", task.terminations),
-        Registry("measure", task.measures),
-        Registry("metric", task.metrics),
-    )
+    terms = TermRegistry()
+    for kind in fields(terms):
+        getattr(terms, kind.name).update(getattr(task, kind.name))
 
     def make(cfg: Any, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
         cfg.check_terms(terms)

@@ -12,8 +12,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PUSH, PushCfg, PushTask
 from mqe.tasks.push.rewards import REWARDS
-from mqe.tasks.push.settings import preset_weights
-from mqe.tasks.term_settings import merged_weights
+from mqe.tasks.term_settings import chosen_weights
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
@@ -79,4 +78,5 @@ def weights_of(
     preset: str, object_name: str, overrides: Mapping[str, float | None]
 ) -> dict[str, float]:
     """Return non-zero weights by term: the ``overrides``, else the object's preset."""
-    return merged_weights(REWARDS, preset_weights(preset, object_name), overrides)
+    cfg = PushCfg(rewards=preset, object=object_name, weights=dict(overrides))
+    return chosen_weights(REWARDS, cfg)

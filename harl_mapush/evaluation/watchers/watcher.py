@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
-from mqe.tasks.episode_report import Metrics
+from mqe.tasks.episode_report import Metrics, with_interval
 
 
 class Goal(NamedTuple):
@@ -70,15 +70,3 @@ class EpisodeWatcher(Observer, ABC):
                 values = ", ".join(with_interval(metrics, name) for name in names)
                 text += f"{label:<40}{values}\n"
         return text
-
-
-def interval_key(metric: str) -> str:
-    """Return the name of a rate's 95 % confidence interval among the calculator's metrics."""
-    return f"{metric.removesuffix('_rate')}_ci95"
-
-
-def with_interval(metrics: Mapping[str, Any], name: str) -> str:
-    """Format a metric, followed by its 95 % interval if it is a rate. None is a dash."""
-    interval = metrics.get(interval_key(name))
-    value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
-    return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harl_mapush.evaluation.watchers.watcher import interval_key, with_interval
 from mapush.extensions.report.run_logs import Group, RunLog, differences
 from mqe.config import read_text
+from mqe.tasks.episode_report import interval_key, with_interval
 
 # The calculator's metrics in a run folder, as ``make train`` names the file.
 EVALUATION = "evaluation.json"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
@@ -82,11 +80,6 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
     return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
 
 
-def _actions(cfg: PushCfg) -> dict[str, Any]:
-    """Describe the robots' commands."""
-    return velocity_commands(cfg.action_scale) | {"keep_apart": cfg.keep_apart}
-
-
 PUSH = TaskEntry(
     PushCfg,
     _make,
@@ -97,7 +90,7 @@ PUSH = TaskEntry(
     replaces={"object": "shapes"},
     largest_team=lambda cfg: ROOM if cfg.observation == "sets" else None,
     objects=_objects,
-    actions=_actions,
+    actions=lambda cfg: velocity_commands(cfg.action_scale) | {"keep_apart": cfg.keep_apart},
     gaits=lambda cfg: cfg.gait,
     policies=Registry("script", {"scripted_solo": scripted_solo, "scripted_team": scripted_team}),
     subject=lambda cfg: cfg.object,

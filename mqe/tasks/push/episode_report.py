@@ -5,11 +5,20 @@ an ending.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from mqe.tasks.episode_report import TEAM_OUTCOMES, Metrics, Report, mean, rate, wilson_interval
+from mqe.tasks.episode_report import (
+    TEAM_OUTCOMES,
+    Metrics,
+    Report,
+    mean,
+    rate,
+    wilson_interval,
+    with_interval,
+)
 from mqe.tasks.push.metrics import DEFAULT_METRICS, METRICS
 from mqe.tasks.push.terminations import TERMINATIONS
 
@@ -103,30 +112,22 @@ def describe(metrics: Metrics) -> str:
         value = metrics[name]
         return "-" if value is None else f"{value:.3f}{unit}"
 
-    def share(name: str, interval: str) -> str:
-        if metrics[name] is None:
-            return "-"
-        low, high = metrics[interval]  # type: ignore[misc]
-        return f"{formatted(name)} ({low:.3f} to {high:.3f})"
-
-    def event(name: str) -> str:
-        return share(f"{name}_rate", f"{name}_ci95")
-
-    spawned = share("success_rate_spawned", "success_spawned_ci95")
+    event = partial(with_interval, metrics)
+    spawned = event("success_rate_spawned")
     rows = [
-        ("success rate", f"{event('success')}, 95 % interval, n = {metrics['num_episodes']}"),
+        ("success rate", f"{event('success_rate')}, 95 % interval, n = {metrics['num_episodes']}"),
         (
             "time of the successes",
             f"{formatted('time_given_success_s', ' s')}, n = {metrics['num_successes']}",
         ),
         ("finished time, failures as the limit", formatted("finished_time_s", " s")),
-        ("collisions", event("collision")),
-        ("collisions at spawn", event("lost_at_spawn")),
+        ("collisions", event("collision_rate")),
+        ("collisions at spawn", event("lost_at_spawn_rate")),
         ("success rate, lost at spawn left out", f"{spawned}, n = {metrics['num_spawned']}"),
-        ("falls", event("fall")),
-        ("time-outs", event("timeout")),
-        ("collapses", event("collapse")),
-        ("tangles", event("tangle")),
+        ("falls", event("fall_rate")),
+        ("time-outs", event("timeout_rate")),
+        ("collapses", event("collapse_rate")),
+        ("tangles", event("tangle_rate")),
         ("collaboration degree", formatted("collaboration_degree")),
         ("collaboration degree, reference's", formatted("collaboration_degree_reference")),
     ]

@@ -17,7 +17,7 @@ from mqe.tasks.push.posture import Posture, success
 from mqe.tasks.push.roster import Roster
 from mqe.tasks.push.senses import chosen_senses
 from mqe.tasks.push.settings import PushCfg
-from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Memory, Terminated
+from mqe.tasks.terms import EpisodeFeatures, Memory, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
 from mqe.world.objects import REST_SPEED, Footprint, ObjectCfg
@@ -92,7 +92,6 @@ class PushConstants:
         # Row i lists the bodies that robot i observes: the object (body A), then the others.
         observed = [[a, *row[1:]] for row in order]
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
-        self.nan = torch.tensor(torch.nan, device=device)
         # The memory that observations show: the columns of the roster, the goal's heading, and
         # those of the senses.
         self.roster_size = 0
@@ -553,18 +552,6 @@ class StepFeatures(SceneFeatures):
 class PushEpisodes(EpisodeFeatures):
     """Quantities for finished push episodes."""
 
-    def __init__(
-        self,
-        sums: Tensor,
-        steps: Tensor,
-        terminated: Terminated,
-        measures: MeasureTerms,
-        nan: Tensor,
-    ) -> None:
-        """Take the arguments of ``EpisodeFeatures``, and NaN as a scalar on the device."""
-        super().__init__(sums, steps, terminated, measures)
-        self._nan = nan
-
     @cached_property
     def is_success(self) -> Tensor:
         """(N,) bool: the object was at the goal, at the end or, if success does not end an episode,
@@ -586,4 +573,4 @@ class PushEpisodes(EpisodeFeatures):
     @cached_property
     def means_of_successes(self) -> Tensor:
         """(N, M) all measures' means over the control steps in successes, NaN for others."""
-        return torch.where(self.is_success.unsqueeze(1), self.means, self._nan)
+        return torch.where(self.is_success.unsqueeze(1), self.means, torch.nan)

@@ -41,12 +41,6 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = load_yaml(
 )
 
 
-def preset_weights(preset: str, object_name: str) -> dict[str, float]:
-    """Return a preset's weights for an object."""
-    by_object = PRESETS[preset]
-    return by_object.get(object_name, by_object["cuboid"])
-
-
 def parse_force(text: str) -> float:
     """Return the newtons of ``70 N``. Raise ConfigError for anything else."""
     match = _FORCE.fullmatch(text)
@@ -319,4 +313,5 @@ class PushCfg(TermCfg):
 
     def preset_weights(self) -> dict[str, float]:
         """Return the reward preset's weights for the object."""
-        return preset_weights(self.rewards, self.object)
+        by_object = PRESETS[self.rewards]
+        return by_object.get(self.object, by_object["cuboid"])

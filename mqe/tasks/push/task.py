@@ -272,7 +272,7 @@ class PushTask(TermTask):
 
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
         """Return the features for finished episodes."""
-        return PushEpisodes(sums, steps, terminated, self.terms.measures, self.constants.nan)
+        return PushEpisodes(sums, steps, terminated, self.terms.measures)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the held command, the gait's memory, and the memory of features and terms."""

@@ -357,7 +357,8 @@ def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
     force = torch.zeros(2, 2, 3)
     kick[1, 1, 0] = 3.0
     force[0, 1, 2] = 40.0
-    monkeypatch.setattr(env, "_disturbance", lambda steps: Disturbance(kick, force))
+    features = env.task.features._replace(disturb=lambda steps: Disturbance(kick, force))
+    monkeypatch.setattr(env, "_features", features)
     before = env.sim.data.qvel.clone()
     env._disturb(None)
     second = env.scene.robot_qvel // 2

@@ -27,7 +27,7 @@ STATE = make_state([[0.0, 0.0], [3.0, 1.0]], [QUARTER, -QUARTER], [2.0, 0.0], -Q
 def test_reference_observation() -> None:
     task = make_task(observation="reference")
     obs, state = task.observe(STATE, task.memory)
-    assert obs.shape == (1, 2, task.obs_sizes[0])
+    assert obs.shape == (1, 2, task.spec.obs_size)
     # What lies east is to the right of robot 0: (x, y) -> (y, -x). To robot 1, looking south, (x,
     # y) -> (-y, x).
     expected = [
@@ -35,7 +35,7 @@ def test_reference_observation() -> None:
         [-4.0, -1.0, 1.0, -1.0, 0.0, 1.0, -3.0, math.pi],
     ]
     torch.testing.assert_close(obs[0], tensor(expected), atol=1e-5, rtol=0)
-    assert task.state_size == 17
+    assert task.spec.state_size == 17
     world = [2.0, 0.0, 1.5 * math.pi, 2.0, 5.0]
     robots = [0.0, 0.0, QUARTER, 0.1, 0.2, 0.4, 3.0, 1.0, 1.5 * math.pi, 0.1, 0.2, 0.4]
     torch.testing.assert_close(state[0], tensor(world + robots), atol=1e-5, rtol=0)
@@ -85,10 +85,10 @@ def test_sizes(num_agents: int, observation: str, state_type: str) -> None:
         make_state(pos, [0.0] * num_agents, [0.0, 0.0], 0.0, [2.0, 0.0]), task.memory
     )
     assert obs.shape == (1, num_agents, 2 + (4 if observation == "sincos" else 3) * num_agents)
-    assert task.obs_sizes == (obs.shape[2],) * num_agents
-    assert state.shape[-1] == task.state_size
+    assert task.spec.obs_sizes == (obs.shape[2],) * num_agents
+    assert state.shape[-1] == task.spec.state_size
     assert state.dim() == (3 if state_type == "FP" else 2)
-    assert task.state_size == (
+    assert task.spec.state_size == (
         3 + 7 * num_agents if observation == "sincos" else 5 + 6 * num_agents
     )
 

@@ -94,8 +94,8 @@ def test_success_asks_for_place_and_heading(yaw, distance, is_success) -> None:
     outcome = task.evaluate(state, state)
     assert outcome.terminations[DEFAULT_TERMINATIONS.index("success")].item() == is_success
     obs, critic_state = task.observe(state, task.memory)
-    assert obs.shape[-1] == make_task(object="tblock").obs_sizes[0] + 2
-    assert critic_state.shape[-1] == make_task(object="tblock").state_size + 2
+    assert obs.shape[-1] == make_task(object="tblock").spec.obs_size + 2
+    assert critic_state.shape[-1] == make_task(object="tblock").spec.state_size + 2
 
 
 def test_success_asks_for_rest_without_interruption() -> None:

@@ -23,7 +23,8 @@ from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.task import Outcome, OutcomeNames, TaskDefaults
+from mqe.tasks.task import Outcome, OutcomeNames, TaskFeatures
+from mqe.vec_env import TeamSpec
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.video import record
 from mqe.world.layout import Layout
@@ -60,13 +61,12 @@ class MeetCfg:
     episode_length_s: float = option(0.4, "time limit [s]", above=0.0)
 
 
-class MeetTask(TaskDefaults):
+class MeetTask:
     """Each of two robots observes the other's position and commands a velocity."""
 
-    num_agents = 2
-    obs_sizes = (2, 2)
-    action_sizes = (3, 3)
-    state_size = 4
+    decision_period = 1
+    spec = TeamSpec((2, 2), (3, 3), 4, "EP")
+    features = TaskFeatures()
     names = OutcomeNames(("near",), ("distance",), ("met", "distance"))
 
     def __init__(self, cfg: MeetCfg, num_envs: int, robots: Robots, controller: Controller) -> None:
@@ -104,8 +104,8 @@ class MeetTask(TaskDefaults):
             ..., :2
         ].flatten(1)
 
-    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        return torch.cat((endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1)), dim=1)
+    def episode_metrics(self, sums: Tensor, steps: Tensor, terminations: Tensor) -> Tensor:
+        return torch.cat((terminations.t().float(), sums / steps.clamp(min=1).unsqueeze(1)), dim=1)
 
 
 def make_meeting(cfg: MeetCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:

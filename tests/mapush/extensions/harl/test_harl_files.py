@@ -483,7 +483,7 @@ def test_upstreams_folders_that_cannot_be_used(tmp_path, capsys) -> None:
 def test_sizes_tell_which_observation_a_policy_has(
     observation: str, num_agents: int, tmp_path
 ) -> None:
-    size = make_task(num_agents=num_agents, observation=observation).obs_sizes[0]
+    size = make_task(num_agents=num_agents, observation=observation).spec.obs_size
     file = write_config(tmp_path / "config.json", model={})
     assert harl_files.models_config(file, num_agents, size)["task"]["observation"] == observation
     named = write_config(tmp_path / "named.json", env_args={"observation": "sincos"}, model={})
