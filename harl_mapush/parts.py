@@ -10,7 +10,6 @@ import torch
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
-from harl_mapush.collectors.launchers import Launcher
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
@@ -56,7 +55,7 @@ def _build_with_collectors(
 ) -> Parts:
     env = RemoteEnvSpec(cfg, learner)
     algorithm = _make_team(cfg, env, learner, ranks)
-    return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg, Launcher()))
+    return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg))
 
 
 def _make_team(cfg: RunCfg, env: Any, device: torch.device, ranks: Ranks) -> Algorithm:

@@ -120,11 +120,14 @@ class Start(NamedTuple):
 
 def _load_state(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:
     """Load a saved state into a trainer. Raise ConfigError for another trainer's state."""
+    assert saved.folder is not None
     try:
         trainer.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         message = " ".join(str(error).split())[:160]
-        raise resume.damaged(saved, f"{type(error).__name__}: {message}") from None
+        detail = f"{type(error).__name__}: {message}"
+        raise checkpoint.damaged_state(saved.folder, detail) from None
     env_steps = trainer.progress.env_steps
     if env_steps != saved.env_steps:
-        raise resume.damaged(saved, f"it is the state after {env_steps} env steps")
+        detail = f"it is the state after {env_steps} env steps"
+        raise checkpoint.damaged_state(saved.folder, detail)

@@ -37,7 +37,8 @@ class Training:
         try:
             with self._callbacks.ending.interruption:
                 self._run.trainer.learn(self._callbacks.all, logs)
-            self._conclude()
+            last = run_folder.last_checkpoint(self._folder)
+            self._run.say(f"Done; the last checkpoint is {last}.")
             return 0
         except RunEnded as ended:
             return self._end_early(ended.signal)
@@ -84,9 +85,6 @@ class Training:
             f"Run folder {self._folder}; {settings['env']['num_envs']} worlds on {where} "
             f"({sim['name']}){resumes}."
         )
-
-    def _conclude(self) -> None:
-        self._run.say(f"Done; the last checkpoint is {run_folder.last_checkpoint(self._folder)}.")
 
     def _end_early(self, number: signal.Signals | None) -> int:
         """Report an early end and the last checkpoint. Return the exit code."""

@@ -43,15 +43,22 @@ def write_manifest(
     """
     content = {
         **_checksums(folder),
-        "packages": packages(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
+        **versions(),
         "device": _device_name(device),
-        "git_revision": git_revision(),
     }
     if named_files:
         content[NAMED_FILES] = dict(named_files)
     _write(folder, content)
+
+
+def versions() -> dict[str, Any]:
+    """Return the program's packages, Python, platform and revision."""
+    return {
+        "packages": packages(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "git_revision": git_revision(),
+    }
 
 
 def packages() -> dict[str, str]:

@@ -320,7 +320,7 @@ class OffPolicy(Team):
 
     def draw(self, replay: RingReplay, count: int) -> list[Batch]:
         """Draw ``count`` batches of a replay buffer in one pass."""
-        size = self._batch_size
+        size = math.ceil(self.cfg.batch_size / self.ranks.size)  # this rank's part of a batch
 
         def sample() -> Batch:
             batch = replay.sample(count * size)
@@ -492,11 +492,6 @@ class OffPolicy(Team):
         """Return joint actions (B, sum of U) from every agent's (B, U)."""
         parts = [x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)]
         return torch.cat(parts, dim=-1)
-
-    @property
-    def _batch_size(self) -> int:
-        """Number of this rank's transitions in a batch."""
-        return math.ceil(self.cfg.batch_size / self.ranks.size)
 
     # Saving
 

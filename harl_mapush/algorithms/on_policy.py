@@ -254,11 +254,6 @@ class OnPolicy(Team):
 
     # Helpers
 
-    @property
-    def _num_views(self) -> int:
-        """Number of states per environment: 1, or A if every agent has its own."""
-        return self.num_agents if self.state_type == "FP" else 1
-
     def _make_storage(self, num_steps: int, num_envs: int, device: torch.device) -> Storage:
         # Training rows: decisions, or chunks of them.
         is_recurrent = self.network.use_recurrent_policy
@@ -273,7 +268,8 @@ class OnPolicy(Team):
 
         critic_num_minibatches = self.cfg.critic_num_minibatches or self.cfg.num_minibatches
         _check_minibatches("num_minibatches", self.cfg.num_minibatches, rows)
-        _check_minibatches("critic_num_minibatches", critic_num_minibatches, rows * self._num_views)
+        num_views = self.num_agents if self.state_type == "FP" else 1
+        _check_minibatches("critic_num_minibatches", critic_num_minibatches, rows * num_views)
 
         shape = StorageShape(
             num_steps=num_steps,

@@ -58,11 +58,7 @@ class Curves:
     def add(self, scalars: Mapping[str, float], step: int) -> None:
         """Add one point to each curve."""
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        self.add_summary(Summary(value=values), step)
-
-    def add_summary(self, summary: Summary, step: int = 0) -> None:
-        """Add another TensorBoard summary."""
-        self._waiting.append(_record(step=step, summary=summary))
+        self._waiting.append(_record(step=step, summary=Summary(value=values)))
         if time.monotonic() - self._written_at >= _INTERVAL_S:
             self.flush()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from harl_mapush.callback import Callback
 from harl_mapush.collectors import health
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.fleet import Fleet
-from harl_mapush.collectors.launchers import CollectionError, FullBlock, Launcher
+from harl_mapush.collectors.launchers import CollectionError, FullBlock, Worker, start_worker
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.config import RunCfg
@@ -37,9 +37,13 @@ class AsyncRunner:
     """
 
     def __init__(
-        self, env: RemoteEnvSpec, algorithm: Algorithm, cfg: RunCfg, launcher: Launcher
+        self,
+        env: RemoteEnvSpec,
+        algorithm: Algorithm,
+        cfg: RunCfg,
+        start: Callable[..., Worker] = start_worker,
     ) -> None:
-        """Allocate the replay buffer. ``launcher`` starts the collectors.
+        """Allocate the replay buffer. ``start`` starts each collector.
 
         ``algorithm`` must be a ``ReplayLearner``. ``cfg`` comes from ``settled``.
         """
@@ -52,7 +56,7 @@ class AsyncRunner:
             env.num_envs, cfg.runner.collectors
         )
         self.collectors: Fleet | None = None
-        self._launcher = launcher
+        self._start = start
         self._num_starts = 0  # of each collector
         self._num_blocks = 0  # stored blocks with their updates, in the present iteration
         self._newest: dict[int, FullBlock] = {}  # the last stored block, by collector
@@ -67,7 +71,7 @@ class AsyncRunner:
         with tempfile.TemporaryDirectory() as temporary:
             logs = Path(temporary) if folder is None else folder
             shape = self.experience.replay.shape
-            fleet = Fleet(self._cfg, shape, self.algorithm, self._launcher, logs, self._num_starts)
+            fleet = Fleet(self._cfg, shape, self.algorithm, self._start, logs, self._num_starts)
             self.collectors = fleet
             self._num_starts += 1
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from harl_mapush.collectors.exchange import Channel, Exchange
 from harl_mapush.collectors.launchers import (
     CollectionError,
     FullBlock,
-    Launcher,
     Worker,
     WorkerGoneError,
     last_line,
@@ -67,11 +67,11 @@ class Fleet:
         cfg: RunCfg,
         shape: ReplayShape,
         team: ReplayLearner,
-        launcher: Launcher,
+        start: Callable[..., Worker],
         logs: Path,
         num_starts: int = 0,
     ) -> None:
-        """Start a run's collectors. They act by the weights in ``team``.
+        """Start a run's collectors, each by ``start``. They act by the weights in ``team``.
 
         ``shape`` are the replay buffer's sizes, ``logs`` is the folder for the collectors' output,
         and ``num_starts`` counts the run's earlier starts.
@@ -90,7 +90,7 @@ class Fleet:
                 identity = Identity(number, runner.collectors, num_starts)
                 channel = self.exchange.channel(number)
                 log = logs / f"{number}.txt"
-                worker = launcher.start(to_dict(cfg), identity, channel, log)
+                worker = start(to_dict(cfg), identity, channel, log)
                 self.posts.append(Post(number, log, worker, channel))
                 for block in range(num_blocks):
                     worker.free(block)

@@ -40,28 +40,27 @@ class FullBlock(NamedTuple):
     cycle_s: float  # that time, and the time of collecting
 
 
-class Launcher:
-    """Starts collectors as processes."""
-
-    def __init__(self, collect: Callable[..., None] = collector_process.main) -> None:
-        """Run ``collect`` in each process."""
-        self._collect = collect
-
-    def start(
-        self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
-    ) -> Worker:
-        """Start a collector's process without free blocks. Its output goes to ``log``."""
-        ours, theirs = Pipe()
-        process = SpawnProcess(
-            target=self._collect,
-            args=(settings, identity, channel, theirs, str(log)),
-            name=f"collector {identity.number}",
-            daemon=True,
-        )
-        with _blocked_signals():
-            process.start()
-        theirs.close()
-        return Worker(process, ours)
+def start_worker(
+    settings: Mapping[str, Any],
+    identity: Identity,
+    channel: Channel,
+    log: Path,
+    collect: Callable[..., None] = collector_process.main,
+) -> Worker:
+    """Start a collector's process without free blocks. It runs ``collect``, with output in
+    ``log``.
+    """
+    ours, theirs = Pipe()
+    process = SpawnProcess(
+        target=collect,
+        args=(settings, identity, channel, theirs, str(log)),
+        name=f"collector {identity.number}",
+        daemon=True,
+    )
+    with _blocked_signals():
+        process.start()
+    theirs.close()
+    return Worker(process, ours)
 
 
 class Worker:

@@ -84,7 +84,7 @@ def play(request: Request, blocks: Sequence[Block]) -> dict[Block, Columns]:
             )
             goal = Goal(features.success_radius, features.heading_error)
             supported = {name: kind for name, kind in kinds.items() if kind.supports(env)}
-            watchers = {name: kind.build(env, goal) for name, kind in supported.items()}
+            watchers = {name: kind(env, goal) for name, kind in supported.items()}
             episodes = first_episodes(env, policy, unused=unused, watchers=list(watchers.values()))
             for name, watcher in watchers.items():
                 for measurement, values in watcher.episodes().items():

@@ -88,10 +88,7 @@ class Actor(_Network):
     def layers(self) -> list[nn.Module]:
         """Return the modules of a deterministic decision in their order."""
         recurrence = [self.rnn.rnn, self.rnn.norm] if self.is_recurrent else []
-        head = self.act["action_out"]
-        bound = [] if head.mean_bound is None else [Bound(head.mean_bound)]  # type: ignore[arg-type]
-        mean: nn.Module = head.fc_mean  # type: ignore[assignment]
-        return [self.sets, *self.base.layers(), *recurrence, mean, *bound]
+        return [self.sets, *self.base.layers(), *recurrence, *self.act["action_out"].layers()]  # type: ignore[operator]
 
 
 class Critic(_Network):
@@ -210,13 +207,16 @@ class GaussianHead(nn.Module):
         self.std_x_coef = cfg.std_x_coef
         self.std_range = cfg.std_y_coef - cfg.std_min
         self.std_min = cfg.std_min
-        self.mean_bound = cfg.mean_bound
+        self.bound = [] if cfg.mean_bound is None else [Bound(cfg.mean_bound)]
+
+    def layers(self) -> list[nn.Module]:
+        """Return the modules of the mean in their order."""
+        return [self.fc_mean, *self.bound]
 
     def forward(self, x: Tensor) -> Tensor:
-        mean = self.fc_mean(x)
-        if self.mean_bound is None:
-            return mean
-        return self.mean_bound * torch.tanh(mean / self.mean_bound)
+        for layer in self.layers():
+            x = layer(x)
+        return x
 
     def std(self) -> Tensor:
         """Return the standard deviations (U,), between std_min and std_y_coef."""

@@ -54,6 +54,12 @@ def stored_file(folder: Path, name: str) -> str:
     return files[0] if len(files) == 1 else stems.get(Path(name).stem, name)
 
 
+def actor_files(folder: Path, num_agents: int) -> list[str]:
+    """Return the names of the files with the actors of ``num_agents`` agents, each once."""
+    name = format_of(folder).actor_file
+    return list(dict.fromkeys(stored_file(folder, name(i)) for i in range(num_agents)))
+
+
 def save(
     run: Path,
     env_steps: int,
@@ -100,8 +106,7 @@ def resolve(name: str | Path) -> Path:
     num_agents = kind.num_agents(folder)
     if folder.is_file():
         return folder
-    names = [kind.actor_file(agent) for agent in range(num_agents)]
-    files = dict.fromkeys(stored_file(folder, name) for name in names)
+    files = actor_files(folder, num_agents)
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))

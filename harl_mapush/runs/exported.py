@@ -83,9 +83,7 @@ def _describe(
             f"checkpoint {folder}: its actors declare no layers, which every use of it needs"
         )
     is_shared = len(set(actors)) == 1
-    kind = checkpoint.format_of(folder)
-    files = [kind.actor_file(i) for i in range(1 if is_shared else len(actors))]
-    files = list(dict.fromkeys(checkpoint.stored_file(folder, name) for name in files))
+    files = checkpoint.actor_files(folder, 1 if is_shared else len(actors))
     if all(layers == declarations[0] for layers in declarations):
         declarations = declarations[:1]
 
@@ -146,9 +144,7 @@ def describe_actions(cfg: RunCfg, task: Task, agent: int) -> dict[str, Any]:
     return actions
 
 
-def _read_checkpoint(name: str) -> Policy:
-    """Read the policy from a run, or from a checkpoint in any format."""
-    return policy_of(checkpoint.resolve(name))._replace(name=name)
-
-
-POLICY_READERS.register("checkpoint", _read_checkpoint)
+# A run's policy, or a checkpoint's in any format.
+POLICY_READERS.register(
+    "checkpoint", lambda name: policy_of(checkpoint.resolve(name))._replace(name=name)
+)

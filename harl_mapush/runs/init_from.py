@@ -141,8 +141,7 @@ def _shares(algorithm: Any) -> bool:
 
 def _actors_are_equal(folder: Path, num_agents: int) -> bool:
     """Return whether a checkpoint's actors all have equal weights."""
-    names = map(checkpoint.format_of(folder).actor_file, range(num_agents))
-    files = dict.fromkeys(checkpoint.stored_file(folder, name) for name in names)
+    files = checkpoint.actor_files(folder, num_agents)
     first, *others = (read_tensors(folder / name) for name in files)
     return all(
         first.keys() == actor.keys() and all(map(torch.equal, first.values(), actor.values()))

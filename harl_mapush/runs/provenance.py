@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import platform
 import re
 import secrets
 import shlex
@@ -21,7 +20,7 @@ from typing import Any
 
 from harl_mapush.runs import durable
 from mqe.config import read_text
-from mqe.manifest import NAMED_FILES, git_revision, packages
+from mqe.manifest import NAMED_FILES, versions
 
 ORIGIN = "origin.json"
 RUN_ID = "run_id"  # a random text
@@ -44,10 +43,7 @@ def describe(
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join(sys.argv),
-        "git_revision": git_revision(),
-        "packages": packages(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
+        **versions(),
         "device": device,
         "reward_weights": dict(reward_weights),
         NAMED_FILES: dict(files),

@@ -121,7 +121,8 @@ def read(saved: SavedRun) -> dict[str, Any]:
     state = checkpoint.read_training_state(saved.folder)
     iteration = state.get("iteration")
     if not isinstance(iteration, int) or iteration < 1 or saved.env_steps % iteration:
-        raise damaged(saved, f"iteration {iteration!r} at {saved.env_steps} env steps")
+        detail = f"iteration {iteration!r} at {saved.env_steps} env steps"
+        raise checkpoint.damaged_state(saved.folder, detail)
     return state
 
 
@@ -182,9 +183,3 @@ def _notices(saved: SavedRun, new: RunCfg, changed: Sequence[str]) -> list[str]:
 
 def _kind(device: str) -> str:
     return device.partition(":")[0]
-
-
-def damaged(saved: SavedRun, detail: str) -> ConfigError:
-    """Format the error for a mismatched saved state."""
-    assert saved.folder is not None
-    return checkpoint.damaged_state(saved.folder, detail)

@@ -69,7 +69,8 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
     moved = []
     for steps, path in checkpoints(run):
         if steps > env_steps:
-            moved.append(path.rename(_unused(path.with_name(f"{path.name}.set-aside"))))
+            names = _numbered(path.with_name(f"{path.name}.set-aside"))
+            moved.append(path.rename(next(name for name in names if not name.exists())))
     return moved
 
 
@@ -202,12 +203,8 @@ def _make_next(path: Path) -> Path:
     raise AssertionError("unreachable: there are more numbers than folders")
 
 
-def _unused(path: Path) -> Path:
-    """Return the first unused name among ``path``, ``path-2``, ``path-3``, ..."""
-    return next(candidate for candidate in _numbered(path) if not candidate.exists())
-
-
 def _numbered(path: Path) -> Iterator[Path]:
+    """Yield ``path``, ``path-2``, ``path-3``, ..."""
     yield path
     for i in itertools.count(2):
         yield path.with_name(f"{path.name}-{i}")

@@ -7,7 +7,7 @@ read other folders.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,10 +85,7 @@ class PolicyDescription:
     @property
     def digest(self) -> str:
         """SHA-256 over all weights."""
-        digests = list(self.weights.values())
-        if len(digests) == 1:
-            return digests[0]
-        return hashlib.sha256("".join(digests).encode()).hexdigest()
+        return joint_digest(list(self.weights.values()))
 
     @property
     def task(self) -> Mapping[str, Any]:
@@ -104,6 +101,13 @@ class PolicyDescription:
     def robot(self) -> str:
         """Kind of the first robot."""
         return self.robots if isinstance(self.robots, str) else self.robots[0]
+
+
+def joint_digest(digests: Sequence[str]) -> str:
+    """Return one SHA-256 for several: the digest of their text, or the only one."""
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 class Policy(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from mqe.config import ConfigError
 from mqe.controllers.blocks import ActiveWorlds, Blocks
-from mqe.controllers.frozen_policy import describe_policy, read_policy
+from mqe.controllers.frozen_policy import describe_policy, joint_digest, read_policy
 from mqe.controllers.network import Actor
 from mqe.controllers.trot import GAIT_NAMES, GaitMemory, Trot, is_moving
 from mqe.hub import HUB
@@ -92,10 +91,9 @@ def gait_digest(names: Sequence[str]) -> str:
     """Return a SHA-256 over the weights of gaits. A gait retrained under its old name has another
     digest.
     """
-    digests = [describe_policy(name, "task.gait").digest for name in dict.fromkeys(names)]
-    if len(digests) == 1:
-        return digests[0]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
+    return joint_digest(
+        [describe_policy(name, "task.gait").digest for name in dict.fromkeys(names)]
+    )
 
 
 def load_team_gait(gait: str | Sequence[str] | None, robots: Robots) -> Callable[[Tensor], Tensor]:

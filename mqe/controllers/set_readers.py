@@ -56,7 +56,9 @@ class Pool(nn.Module):
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        self.encoder = _encoder(size, width)
+        self.encoder = nn.Sequential(
+            nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+        )
 
     def forward(self, entities: Tensor) -> Tensor:
         """Return features (..., 2 W) for entities (..., E, K)."""
@@ -86,10 +88,6 @@ def entities_of(x: Tensor, block: EntityBlock) -> Tensor:
     numbers = x[..., block.start : block.end]
     # Unlike unflatten, reshape lets an exported network take any number of rows.
     return numbers.reshape(*x.shape[:-1], block.num_entities, block.size)
-
-
-def _encoder(size: int, width: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
 
 
 def _slices_between(size: int, blocks: Sequence[EntityBlock]) -> list[slice]:

@@ -216,11 +216,6 @@ class MujocoWarpSimulator:
             if values is not None
         }
 
-    @property
-    def size(self) -> Capacity:
-        """The present sizes of the contact buffers."""
-        return self._size
-
     def usage(self) -> Capacity:
         """Return the peak use in any control step since the last ``grow_buffers``. Waits for the
         device.
@@ -244,7 +239,7 @@ class MujocoWarpSimulator:
         """
         bits = self._lost_bits()
         worlds = self.lost_contacts()
-        old = self._size
+        old = self.size
         used = self.usage()
         for record in (self._lost, self._most_rows, self._most_contacts):
             record.zero_()
@@ -270,14 +265,14 @@ class MujocoWarpSimulator:
     def state_dict(self) -> dict[str, Tensor]:
         """Every world's integration state, and the contact buffers' sizes."""
         return {name: view.clone() for name, view in self._state().items()} | {
-            "size": torch.tensor(self._size)
+            "size": torch.tensor(self.size)
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``. Larger contact buffers replace the tensor views in ``data``."""
         contacts, rows = state["size"].tolist()
-        size = Capacity(max(contacts, self._size.contacts), max(rows, self._size.rows))
-        if size != self._size:
+        size = Capacity(max(contacts, self.size.contacts), max(rows, self.size.rows))
+        if size != self.size:
             self._resize(size)
         for name, view in self._state().items():
             view.copy_(state[name])
@@ -318,7 +313,7 @@ class MujocoWarpSimulator:
 
     def _make_data(self, size: Capacity) -> None:
         self._renew()
-        self._size = size
+        self.size = size
         with self._place():
             self._data = mjw.make_data(
                 self._known, self.num_envs, nconmax=size.contacts, njmax=size.rows

@@ -150,17 +150,13 @@ def build_terms(
 
 def observed_names(default: Collection[str], cfg: TermCfg) -> list[str]:
     """Return the agents' observation terms: ``default``, changed by the settings."""
-    observed = _with_replaced(default, cfg.replaced_observations)
-    return _with_more(observed, cfg.more_observations)
-
-
-def _with_replaced(default: Collection[str], replaced: Mapping[str, str]) -> list[str]:
-    """Return the observation terms after replacements in ``default``."""
+    replaced = cfg.replaced_observations
     for name in replaced:
         if name not in default:
             keys = [f"task.replaced_observations.{term}" for term in default]
             raise ConfigError(unknown("key", f"task.replaced_observations.{name}", keys))
-    return [replaced.get(name, name) for name in default]
+    observed = [replaced.get(name, name) for name in default]
+    return _with_more(observed, cfg.more_observations)
 
 
 def _with_more(default: Collection[str], more: Collection[str]) -> list[str]:

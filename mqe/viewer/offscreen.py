@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from functools import cache
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -94,12 +93,6 @@ class SceneRenderer:
     def close(self) -> None:
         """Free the OpenGL context."""
         self._renderer.close()
-
-    def __enter__(self) -> SceneRenderer:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
 
 def _works(backend: str) -> bool:

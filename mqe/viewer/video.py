@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,7 +144,7 @@ def _draw(
 def _drawn(scene: Scene, episodes: Sequence[Episode], pictures: _Pictures) -> Iterator[bytes]:
     """Yield all pictures of a film. An episode's last one stays, with the outcome."""
     width, height = pictures.size
-    with SceneRenderer(scene, pictures.size) as renderer:
+    with closing(SceneRenderer(scene, pictures.size)) as renderer:
         for number, (states, outcome) in enumerate(episodes, start=1):
             views = cameras(scene, states, pictures.rate, width / height, pictures.angle)
             picture = Image.new("RGB", pictures.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
     sys.stdout.flush()
 
 
+@functools.cache
 def make_logger(base: type) -> type:
     """Derive the logger for on-policy runners from HARL's own ``base``.
 

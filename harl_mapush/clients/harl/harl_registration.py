@@ -124,7 +124,7 @@ def register_with_harl(path: str | Path | None = None) -> None:
 def import_logger(path: str | Path | None = None) -> type:
     """Return ``MAPushLogger``, derived from upstream's logger. Raise ConfigError without HARL."""
     _find(path)
-    return _logger_of(_import("harl.common.base_logger").BaseLogger)
+    return make_logger(_import("harl.common.base_logger").BaseLogger)
 
 
 def import_runner() -> type:
@@ -147,11 +147,6 @@ def _runner_of(base: type) -> type:
             super().__init__({**args, "env": ENV_NAME}, algo_args, env_args)
 
     return MAPushHAPPORunner
-
-
-@functools.cache
-def _logger_of(base: type) -> type:
-    return make_logger(base)
 
 
 def task_name(env_args: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ class MAPushEnv(HarlEnv):
         """
         with spelled({KEYS["seed"]: "seed"}):
             checked = build(RunnerCfg, {"seed": as_python(seed)}, "runner").seed
-        self._release()
+        self.close()
         self.env = self._make(checked)
 
     def render(self) -> NDArray[np.uint8]:
@@ -111,7 +111,8 @@ class MAPushEnv(HarlEnv):
 
     def close(self) -> None:
         """Free the simulator and the renderer."""
-        self._release()
+        self._picture.close()
+        self.env.close()
 
     def _make(self, seed: int) -> MultiAgentEnv:
         return make_env(self._cfg.env, self._cfg.sim, self._cfg.task, seed)
@@ -127,7 +128,3 @@ class MAPushEnv(HarlEnv):
         for name, metric in self.arrived.items():
             # An episode without this metric has NaN.
             self._remembered[name].extend(float(metric[i]) for i in ended if np.isfinite(metric[i]))
-
-    def _release(self) -> None:
-        self._picture.close()
-        self.env.close()

@@ -124,7 +124,7 @@ class PushWatcher(EpisodeWatcher):
 
     def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
         """Begin with no physics steps."""
-        super().__init__(env.num_envs, env.device)
+        super().__init__(env, goal)
         self._goal_radius = goal.radius
         self._heading_error = goal.heading_error
         self._has_parts = env.scene.has_part_sensors

@@ -30,19 +30,14 @@ class EpisodeWatcher(Observer, ABC):
     # Lines of text: a label and the names of its metrics. Lines of missing metrics are left out.
     lines: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
 
-    def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Begin with no world finished."""
-        self._is_finished = torch.zeros(num_envs, dtype=torch.bool, device=device)
+    def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
+        """Watch ``env`` with no world finished. ``goal`` is its task's."""
+        self._is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
 
     @classmethod
     def supports(cls, env: MultiAgentEnv) -> bool:
         """Return whether the watcher can measure worlds of this kind."""
         return True
-
-    @classmethod
-    def build(cls, env: MultiAgentEnv, goal: Goal) -> EpisodeWatcher:
-        """Build a registered watcher from its class."""
-        return cls(env, goal)  # type: ignore[arg-type]
 
     def finish(self, is_finished: Tensor) -> None:
         """Exclude the worlds of ``is_finished`` (N,) from further measurements."""

@@ -38,9 +38,10 @@ class Robots:
         # (4, 3) [m].
         self._hips = self._tensor([[(*leg.hip_pos, 0.0) for leg in cfg.legs] for cfg in cfgs])
         self._sides = self._tensor([[leg.side for leg in cfg.legs] for cfg in cfgs])  # (4,) [m]
+        lengths = [cfg.link_lengths for cfg in cfgs]
         # (2,) thigh and calf, over the calf's length
-        self.link_shares = self._tensor([_link_shares(cfg) for cfg in cfgs])
-        self._down = self._tensor([-cfg.link_lengths[0] for cfg in cfgs], 1)  # [m] along a thigh
+        self.link_shares = self._tensor([(thigh / calf, 1.0) for thigh, calf in lengths])
+        self._down = self._tensor([-thigh for thigh, _ in lengths], 1)  # [m] along a thigh
         # What the trunk is made of, (3, G) or (G,): half sizes of boxes, centres, radii of spheres.
         num_shapes = max(len(cfg.trunk_shapes) for cfg in cfgs)
         # The first ones again where others have more.
@@ -111,11 +112,6 @@ class Robots:
         """
         rows = torch.tensor(values, dtype=self._dtype, device=self.device)
         return rows.view(*rows.shape, *[1] * num_trailing) if self.is_mixed else rows[0]
-
-
-def _link_shares(cfg: RobotCfg) -> tuple[float, float]:
-    thigh, calf = cfg.link_lengths
-    return thigh / calf, 1.0
 
 
 def by_leg(joints: Tensor) -> Tensor:

@@ -67,13 +67,12 @@ def make(
         workers.append(ScriptedWorker(scripts[identity.number], channel))
         return workers[-1]
 
-    launcher: Any = SimpleNamespace(start=start)
     runner = {"queue_blocks": 1, "stall_time": stall_s, "num_steps": 1}
     cfg = toy_settings(len(scripts), 2 * len(scripts), 2, runner=runner)
     sizes = {"num_agents": 1, "obs_size": 1, "action_size": 1, "num_views": 1, "state_size": 1}
     shape = replay_shape(4, 2, num_rings=len(scripts), **sizes)
     team: Any = SimpleNamespace(unique_actors=[], num_updates=0)
-    return Fleet(cfg, shape, team, launcher, tmp_path / "logs"), workers
+    return Fleet(cfg, shape, team, start, tmp_path / "logs"), workers
 
 
 def look(fleet: Fleet, times: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import closing
 
 import imageio.v3 as iio
 import numpy as np
@@ -163,7 +164,7 @@ def test_the_top_of_an_object_far_from_the_goal_has_no_dots(name: str) -> None:
     goal[0, :2] = state.qpos[at : at + 2] + 4.5  # [m]
     state = ShownState(state.qpos, goal, state.mocap_quat)
     (view,) = cameras(env.scene, [state], 25.0, ASPECT)
-    with SceneRenderer(env.scene, (960, 540)) as renderer:
+    with closing(SceneRenderer(env.scene, (960, 540))) as renderer:
         picture = renderer.draw(state, view).astype(int)
     is_top = np.abs(picture - (217, 168, 103)).max(axis=-1) < 25
     dots = ~is_top[:, 1:-1] & is_top[:, :-2] & is_top[:, 2:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 
 import pytest
 import torch
@@ -111,7 +112,7 @@ def test_a_film_draws_the_planned_way() -> None:
     assert states[0].way.tolist() == planned[0].tolist()
     assert states[-1].way.tolist() == planned[-1].tolist() != planned[0].tolist()
     (camera,) = cameras(env.scene, states[-1:], 5.0, 1.5)
-    with SceneRenderer(env.scene, (160, 96)) as renderer:
+    with closing(SceneRenderer(env.scene, (160, 96))) as renderer:
         with_way = renderer.draw(states[-1], camera)
         without = renderer.draw(states[-1]._replace(way=None), camera)
     assert (with_way != without).any()
