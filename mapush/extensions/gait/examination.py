@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -57,7 +57,6 @@ _COMMAND = 202
 _KICK = 203
 
 
-@torch.no_grad()
 def evaluate_gait(
     walker: Walker, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, float]:
@@ -77,18 +76,13 @@ def evaluate_gait(
     return metrics
 
 
-@torch.no_grad()
-def track(
-    walker: Walker,
-    grid: Sequence[float] = GRID,
-    robots_a_cell: int = ROBOTS_A_CELL,
-) -> dict[str, float]:
+def track(walker: Walker) -> dict[str, float]:
     """Follow the command grid with and without delay, and slow commands."""
-    cells = torch.tensor(list(itertools.product(grid, repeat=3)))
+    cells = torch.tensor(list(itertools.product(GRID, repeat=3)))
     slow = LOW_SPEED * torch.tensor(
         [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]]
     )
-    every_cell = cells.repeat_interleave(robots_a_cell, dim=0)
+    every_cell = cells.repeat_interleave(ROBOTS_A_CELL, dim=0)
     groups = {"grid": every_cell, **dict.fromkeys(LATENCIES, every_cell)}
     groups["low"] = slow.repeat_interleave(ROBOTS_AT_LOW_SPEED, dim=0)
     rows, command = _stack(groups)
@@ -145,25 +139,20 @@ def track(
     clearance, foot_speed = (
         torch.stack(part)[:, is_walking, 0] for part in zip(*feet, strict=True)
     )
-    peaks = swing_clearance(clearance, PHYSICS_DT).unflatten(0, (-1, robots_a_cell)).mean(dim=1)
+    peaks = swing_clearance(clearance, PHYSICS_DT).unflatten(0, (-1, ROBOTS_A_CELL)).mean(dim=1)
     return metrics | {
         "foot_clearance_min_m": float(peaks.min()),
         "stance_slip_share": slip_share(clearance, foot_speed),
     }
 
 
-@torch.no_grad()
-def wander(
-    walker: Walker,
-    num_robots: int = NUM_ROBOTS,
-    duration: float = RANDOM_TIME,
-) -> dict[str, float]:
+def wander(walker: Walker) -> dict[str, float]:
     """Follow random commands, without kicks and with two kinds of them, and stand still."""
     sizes = {
-        "random": num_robots,
-        "kicked": num_robots,
+        "random": NUM_ROBOTS,
+        "kicked": NUM_ROBOTS,
         "standing": NUM_STANDING,
-        "kicked hard": num_robots,
+        "kicked hard": NUM_ROBOTS,
     }
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
     worlds = GaitWorlds(walker, len(command))
@@ -175,7 +164,7 @@ def wander(
     start = None
     drift = torch.zeros(NUM_STANDING, device=worlds.device)
 
-    for step in range(round(duration / STEP_DT)):
+    for step in range(round(RANDOM_TIME / STEP_DT)):
         key = torch.full((len(command),), step, device=worlds.device)
         if step % round(RANDOM_HOLD / STEP_DT) == 0:
             drawn = worlds.streams.between(
@@ -199,31 +188,26 @@ def wander(
     falls = {name: int(worlds.fallen[rows[name]].sum()) for name in sizes}
     return {
         "falls": falls["random"],
-        "falls_with_kicks_rate": falls["kicked"] / num_robots,
-        "falls_with_hard_kicks_rate": falls["kicked hard"] / num_robots,
+        "falls_with_kicks_rate": falls["kicked"] / NUM_ROBOTS,
+        "falls_with_hard_kicks_rate": falls["kicked hard"] / NUM_ROBOTS,
         "standing_drift_m": float(drift.max()),
         "standing_falls": falls["standing"],
     }
 
 
-@torch.no_grad()
-def push_wall(
-    walker: Walker,
-    num_robots: int = NUM_PUSHING,
-    duration: float = PUSHING_TIME,
-) -> dict[str, float]:
+def push_wall(walker: Walker) -> dict[str, float]:
     """Walk into a wall and measure the mean force."""
     wall = OBJECTS["cuboid"].with_mass(WALL_MASS)
-    worlds = GaitWorlds(walker, num_robots, obj=wall, start=-WALL_DISTANCE)
+    worlds = GaitWorlds(walker, NUM_PUSHING, obj=wall, start=-WALL_DISTANCE)
     forces = []
 
     def watch(state: SceneState) -> None:
         forces.append(float(state.contact_force[:, 0, 0].mean()))
 
-    for step in range(round(duration / STEP_DT)):
+    for step in range(round(PUSHING_TIME / STEP_DT)):
         time = step * STEP_DT
         speed = PUSHING_SPEED if time > PUSHING_SETTLE else 0.0
-        is_measured = step >= round((duration - PUSHING_MEASURED) / STEP_DT)
+        is_measured = step >= round((PUSHING_TIME - PUSHING_MEASURED) / STEP_DT)
         worlds.advance(worlds.along_x(speed), watch if is_measured else None)
     worlds.close()
     return {
@@ -232,20 +216,15 @@ def push_wall(
     }
 
 
-@torch.no_grad()
-def walk_corners(
-    walker: Walker,
-    robots_a_command: int = ROBOTS_A_CORNER,
-    duration: float = CORNER_TIME,
-) -> dict[str, float]:
+def walk_corners(walker: Walker) -> dict[str, float]:
     """Follow the corner commands from the drop on, and count collapsing robots."""
-    command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
+    command = torch.tensor(CORNERS).repeat_interleave(ROBOTS_A_CORNER, dim=0)
     worlds = GaitWorlds(walker, len(command))
     command = command.to(worlds.device)
-    for _ in range(round(duration / STEP_DT)):
+    for _ in range(round(CORNER_TIME / STEP_DT)):
         worlds.advance(command)
     worlds.close()
-    collapsed = worlds.collapsed.unflatten(0, (len(CORNERS), robots_a_command))
+    collapsed = worlds.collapsed.unflatten(0, (len(CORNERS), ROBOTS_A_CORNER))
     rate = collapsed.float().mean(dim=1)
     return {
         "collapse_rate": float(rate.mean()),

@@ -15,6 +15,7 @@ from mqe.config import ConfigError
 from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
 from mqe.world.robots import NUM_JOINTS
 
+_FULL = "the GPU's memory is full: lower env.num_envs, or end what else uses it"
 ISAACGYM = EngineSpec(
     name="isaacgym",
     file=Path(__file__).parent / "worker" / "isaac_gym.py",
@@ -25,11 +26,8 @@ ISAACGYM = EngineSpec(
             "No module named 'isaacgym'",
             "MAPUSH_ISAAC_PYTHON must be the Python that Isaac Gym Preview 4 is installed in",
         ),
-        (
-            "fail to allocate memory",
-            "the GPU's memory is full: lower env.num_envs, or end what else uses it",
-        ),
-        ("out of memory", "the GPU's memory is full: lower env.num_envs, or end what else uses it"),
+        ("fail to allocate memory", _FULL),
+        ("out of memory", _FULL),
         ("libpython3", "its folder of libraries is missing from LD_LIBRARY_PATH"),
     ),
     overflows=("buffer overflow detected", "will miss interactions"),

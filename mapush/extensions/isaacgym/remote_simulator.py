@@ -1,6 +1,6 @@
 """A simulator in a separate process, under another interpreter.
 
-Both sides map the memory with the state, so a control step costs two short messages on pipes. Any
+Both sides map the memory with the state, so a control step costs two short messages. Any
 end of the process becomes a ``SimulatorError`` in one line, with the process's last output.
 """
 
@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -123,14 +124,8 @@ class ProcessSimulator:
             failed=self._tensors["failed"],
         )
         self.data.qpos.copy_(torch.as_tensor(model.qpos0))
-        message = {
-            "do": "open",
-            "sizes": list(sizes),
-            "dtype": spec.dtype,
-            "scene": scene,
-        }
         try:
-            self._ask(message)
+            self._ask({"do": "open", "sizes": sizes, "dtype": spec.dtype, "scene": scene})
         except BaseException:
             self.close()
             raise
@@ -206,9 +201,8 @@ class ProcessSimulator:
         self._end()
 
     def _launch(self, memory: int) -> None:
-        ours_in, theirs_out = os.pipe()
-        theirs_in, ours_out = os.pipe()
-        fds = (theirs_in, theirs_out, memory)
+        ours, theirs = socket.socketpair()
+        fds = (theirs.fileno(), memory)
         # The other interpreter has its own packages.
         unset = ("PYTHONPATH", "PYTHONHOME")
         env = {key: value for key, value in os.environ.items() if key not in unset}
@@ -229,15 +223,13 @@ class ProcessSimulator:
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(ours_in)
-            os.close(ours_out)
+            ours.close()
             raise SimulatorError(
                 f"interpreter {self._python!r} cannot be started ({error.strerror})"
             ) from None
         finally:
-            os.close(theirs_in)
-            os.close(theirs_out)
-        self._channel = Channel(ours_in, ours_out)
+            theirs.close()
+        self._channel = Channel(ours.detach())
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -271,7 +263,7 @@ class ProcessSimulator:
             if payload:
                 self._channel.send_bytes(payload)
             self._wait()
-            answer = self._channel.receive()
+            answer = self._channel.recv()
         except TimeoutError:
             self._fail(f"has not answered for {self._timeout:g} s in {self._doing!r} and was ended")
         except (EOFError, OSError, ValueError):

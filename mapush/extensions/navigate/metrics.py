@@ -26,9 +26,6 @@ MEASURES.update(
 )
 
 
-DEFAULT_MEASURES = tuple(MEASURES)  # those of every navigation task
-
-
 METRICS = NAVIGATE_TERMS.metrics
 METRICS.update(
     {
@@ -61,4 +58,3 @@ METRICS.update(
         ),
     },
 )
-DEFAULT_METRICS = tuple(METRICS)  # those of every navigation task

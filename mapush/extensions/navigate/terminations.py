@@ -20,5 +20,3 @@ TERMINATIONS.update(
         ),
     },
 )
-# Terminations of every navigation task; ``task.more_terminations`` adds others.
-DEFAULT_TERMINATIONS = tuple(TERMINATIONS)

@@ -76,9 +76,9 @@ def convert(folder: Path) -> Imported:
         ) from None
     algorithm = {"name": "ippo", "compat": "harl", "share_param": True}
     sections = {"network": to_dict(network), "algorithm": algorithm}
-    if task_file.get("env.num_npcs") not in (None, NUM_NPCS):
+    if task_file.get("num_npcs") not in (None, str(NUM_NPCS)):
         notices.append(
-            f"the task file beside it has {task_file['env.num_npcs']} objects and markers, and "
+            f"the task file beside it has {task_file['num_npcs']:.40} objects and markers, and "
             f"go1push_mid has {NUM_NPCS}"
         )
     task_name = module.settings.get("task", "go1push_mid")
@@ -116,7 +116,7 @@ def _num_layers(module: OpenRLModule) -> int:
     return num_layers
 
 
-def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, Any]) -> int:
+def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, str]) -> int:
     """Return the number of robots. Raise ConfigError for a policy without a MAPush task.
 
     ``task_file`` has the values from the task file beside the policy.
@@ -131,10 +131,11 @@ def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, Any]
         )
     # One agent is OpenRL's default, which says nothing.
     for source, expected in (
-        ("the task file beside it says", task_file.get("env.num_agents")),
+        ("the task file beside it says", task_file.get("num_agents")),
         ("its own settings say", module.settings.get("num_agents")),
     ):
-        if type(expected) is int and expected not in (1, num_agents):
+        number = str(expected)
+        if number.isdecimal() and int(number) not in (1, num_agents):
             raise ConfigError(
                 f"OpenRL's file {module.path}: has {obs_size} inputs, as a team of {num_agents} "
                 f"has in go1push_mid, but {source} {expected} robots; its task observes something "

@@ -1,5 +1,5 @@
-"""Start a worker: ``python __main__.py ENGINE.py READ_FD WRITE_FD MEMORY_FD``. Any Python can read
-this file.
+"""Start a worker: ``python __main__.py ENGINE.py SOCKET_FD MEMORY_FD``. Any Python can read this
+file.
 
 The packages around it need a newer Python and torch, so they are not imported: empty modules stand
 in for them.
@@ -8,7 +8,7 @@ in for them.
 import sys
 
 
-def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
+def main(engine_file, socket_fd, memory_fd):  # noqa: D103
     import importlib.util
     import os
     import signal
@@ -19,7 +19,7 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
     # The host decides when to end.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    for fd in (read_fd, write_fd, memory_fd):
+    for fd in (socket_fd, memory_fd):
         os.set_inheritable(fd, False)
     parent = os.getppid()
 
@@ -49,7 +49,7 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
         spec.loader.exec_module(module)
         return module.make_engine(scene, sizes, views)
 
-    serve(make_engine, Channel(read_fd, write_fd), memory_fd)
+    serve(make_engine, Channel(socket_fd), memory_fd)
     sys.stderr.flush()
     os._exit(0)  # Isaac Gym crashes in the interpreter's own shutdown
 
@@ -61,4 +61,4 @@ if __name__ == "__main__":
             % sys.version_info[:2]
         )
         sys.exit(3)
-    main(sys.argv[1], *[int(fd) for fd in sys.argv[2:5]])
+    main(sys.argv[1], *[int(fd) for fd in sys.argv[2:4]])

@@ -1,4 +1,4 @@
-"""The protocol of host and worker: messages on two pipes, and the layout of the shared memory.
+"""The protocol of host and worker: messages on a socket, and the layout of the shared memory.
 
 Both sides import this file, so it runs on Python 3.8 with numpy alone.
 """
@@ -66,31 +66,15 @@ def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
     }
 
 
-class Channel:
-    """Messages to and from the other side, as JSON."""
+class Channel(Connection):
+    """Messages to and from the other side. They are JSON, so neither side unpickles the other's."""
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
-        """Communicate on two pipes, and close them at the end."""
-        self._in = Connection(read_fd, writable=False)
-        self._out = Connection(write_fd, readable=False)
-        self.poll = self._in.poll  # whether a message arrives in so many seconds
-        self.send_bytes = self._out.send_bytes
-
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, obj: dict[str, Any]) -> None:
         """Send a message."""
-        self._out.send_bytes(json.dumps(message).encode())
+        self.send_bytes(json.dumps(obj).encode())
 
-    def receive(self) -> dict[str, Any]:
+    def recv(self) -> dict[str, Any]:
         """Return the next message. Raise EOFError at the end, OSError or ValueError for other
         bytes.
         """
-        return json.loads(self.receive_bytes())
-
-    def receive_bytes(self) -> bytes:
-        """Return the next bytes. Raise EOFError at the end, OSError for too many."""
-        return self._in.recv_bytes(_LONGEST)
-
-    def close(self) -> None:
-        """Close both pipes."""
-        self._in.close()
-        self._out.close()
+        return json.loads(self.recv_bytes(_LONGEST))

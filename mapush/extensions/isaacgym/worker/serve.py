@@ -45,17 +45,17 @@ def serve(
 ) -> None:
     """Answer messages until ``close``, an error, or the host's end. An error is answered, too."""
     try:
-        message = channel.receive()
+        message = channel.recv()
         sizes = Sizes(*message["sizes"])
         views = open_memory(memory_fd, sizes, message["dtype"])
         engine = make_engine(message["scene"], sizes, views)
         while message["do"] != "close":
             channel.send({})
-            message = channel.receive()
+            message = channel.recv()
             if message["do"] == "step":
                 engine.step(message["steps"], message["rows"])
             elif message["do"] == "set_field":
-                values = np.frombuffer(channel.receive_bytes(), message["dtype"])
+                values = np.frombuffer(channel.recv_bytes(), message["dtype"])
                 engine.set_field(message["name"], values.reshape(message["shape"]))
         engine.close()
         channel.send({})

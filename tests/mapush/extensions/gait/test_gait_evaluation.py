@@ -38,7 +38,15 @@ def stand(obs: Tensor) -> Tensor:
 @pytest.fixture(autouse=True)
 def few_robots_for_a_short_time(monkeypatch) -> None:
     for name, value in (
+        ("GRID", (-0.5, 0.5)),
+        ("ROBOTS_A_CELL", 1),
         ("ROBOTS_AT_LOW_SPEED", 2),
+        ("ROBOTS_A_CORNER", 2),
+        ("CORNER_TIME", 1.4),
+        ("NUM_ROBOTS", 4),
+        ("RANDOM_TIME", 2.5),
+        ("NUM_PUSHING", 1),
+        ("PUSHING_TIME", 4.0),
         ("NUM_STANDING", 2),
         ("GRID_TIME", 2.4),
         ("GRID_MEASURED", 1.6),
@@ -130,7 +138,7 @@ def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
 def test_a_robot_that_only_stands(monkeypatch):
     # Else even a policy that does nothing trots on the spot.
     monkeypatch.setattr(trot, "STANDING_COMMAND", 10.0)
-    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.5), robots_a_cell=1)
+    figures = track(Walker(stand, SIM, 0))
     assert figures["falls_on_grid"] == figures["falls_20ms"] == 0
     for key in ("velocity_error_x", "velocity_error_y", "yaw_rate_error", "velocity_error_40ms"):
         assert figures[key] == pytest.approx(0.5, abs=0.02)
@@ -143,12 +151,12 @@ def test_a_trot_in_place_lifts_its_feet(monkeypatch):
     monkeypatch.setattr("mapush.extensions.gait.examination.GRID_TIME", 1.6)
     monkeypatch.setattr("mapush.extensions.gait.examination.GRID_MEASURED", 0.8)  # two strides
     # Which leaves the trot as it is.
-    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.5), robots_a_cell=1)
+    figures = track(Walker(stand, SIM, 0))
     assert 0.0 < figures["foot_clearance_min_m"] < 0.1
 
 
 def test_standing_robots_neither_drift_nor_fall():
-    figures = wander(Walker(stand, SIM, 0), num_robots=4, duration=2.5)
+    figures = wander(Walker(stand, SIM, 0))
     assert figures["standing_drift_m"] < 0.01
     assert figures["standing_falls"] == figures["falls"] == 0
 
@@ -160,7 +168,7 @@ def test_corner_commands_come_with_their_mirror_images():
 
 
 def test_collapses_are_counted_by_command():
-    standing = walk_corners(Walker(stand, SIM, 0), robots_a_command=1, duration=1.4)
+    standing = walk_corners(Walker(stand, SIM, 0))
     assert standing == {
         "collapse_rate": 0.0,
         "collapse_rate_worst_command": 0.0,
@@ -172,7 +180,7 @@ def test_collapses_are_counted_by_command():
         ) < 1e-5
         return torch.where(is_commanded.unsqueeze(-1), fold(obs), stand(obs))
 
-    figures = walk_corners(Walker(fold_on_one_command, SIM, 0), robots_a_command=2, duration=1.4)
+    figures = walk_corners(Walker(fold_on_one_command, SIM, 0))
     assert figures["collapse_rate"] == pytest.approx(1 / 32)
     assert figures["collapse_rate_worst_command"] == 1.0
 
@@ -181,7 +189,7 @@ def test_collapses_are_counted_by_command():
 def test_a_robot_leans_on_a_soft_contact_and_does_not_hammer() -> None:
     gait = load_gait("pretrained:go1_velocity", torch.device("cpu"), ROBOTS["go1"])
     walker = Walker(gait, SIM, 0, model="physical")
-    metrics = push_wall(walker, num_robots=1, duration=4.0)
+    metrics = push_wall(walker)
     assert 25.0 < metrics["push_ahead_n"] < 40.0
     assert metrics["push_falls"] == 0
 

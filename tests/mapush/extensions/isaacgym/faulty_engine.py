@@ -36,7 +36,7 @@ class Faulty:
         if kind == "hang in C":
             ctypes.PyDLL(None).sleep(600)  # holds the interpreter's lock
         if kind == "garbage":
-            for fd in range(3, 256):  # the pipes are among them
+            for fd in range(3, 256):  # the socket is among them
                 with contextlib.suppress(OSError):
                     os.write(fd, b"[Info] a banner of some library\n")
             time.sleep(600)
@@ -49,7 +49,7 @@ class Faulty:
                 os.write(2, part)
                 time.sleep(0.05)
         if kind == "truncate":
-            os.ftruncate(int(sys.argv[4]), 0)
+            os.ftruncate(int(sys.argv[3]), 0)
         if kind == "sleep":
             time.sleep(self._scene["seconds"])
 

@@ -281,7 +281,7 @@ def test_control_characters_of_an_answer_are_printed_as_escapes(tmp_path, monkey
     peer = tmp_path / "peer.py"
     peer.write_text(
         "import os, sys\n"
-        f"os.write(int(sys.argv[3]), {len(answer).to_bytes(4, 'big') + answer!r})\n"
+        f"os.write(int(sys.argv[2]), {len(answer).to_bytes(4, 'big') + answer!r})\n"
         "os.read(int(sys.argv[2]), 65536)\n"
     )
     monkeypatch.setattr(remote_simulator, "_LAUNCHER", peer)
