@@ -9,7 +9,6 @@ The exported files need ONNX Runtime, and MuJoCo for the scene, but not this lib
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,7 +126,3 @@ def _check_changes(changes: Mapping[str, Any], suite: Mapping[str, Any], name: s
                 f"{source}{section}.{key}: no export takes it; leave it out (an export takes task, "
                 f"{', '.join(f'env.{setting}' for setting in ENV_SETTINGS)} and seed)"
             )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

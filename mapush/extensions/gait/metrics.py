@@ -1,7 +1,5 @@
 """Episode metrics for the velocity task, and their measures."""
 
-from __future__ import annotations
-
 from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.tasks.terms import MeasureTerm, MetricTerm
 

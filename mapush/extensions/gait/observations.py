@@ -1,7 +1,5 @@
 """Observations in the velocity task: a real gait's inputs for the policy, more for the critic."""
 
-from __future__ import annotations
-
 from mapush.extensions.gait.gait_mirror import (
     GAIT_MIRROR_INDEX,
     GAIT_MIRROR_SIGNS,

@@ -1,7 +1,5 @@
 """Metrics for navigation episodes, and their measures at control steps."""
 
-from __future__ import annotations
-
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS
 from mqe.tasks.push.metrics import METRICS as PUSH_METRICS
 from mqe.tasks.terms import MeasureTerm, MetricTerm

@@ -1,7 +1,5 @@
 """Rewards for the navigation task."""
 
-from __future__ import annotations
-
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS
 from mqe.tasks.terms import RewardTerm
 

@@ -1,7 +1,5 @@
 """Terminations in the navigation task: conditions (N,) bool for an episode's early end."""
 
-from __future__ import annotations
-
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS
 from mqe.tasks.push.terminations import TERMINATIONS as PUSH_TERMINATIONS
 from mqe.tasks.terms import TerminationTerm

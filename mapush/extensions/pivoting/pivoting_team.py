@@ -19,7 +19,7 @@ from torch import Tensor
 from mapush.extensions.pivoting.push_plan import BINS, SPACING, make_plan
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.scripted import APART, LOOKED_AT, columns_of
-from mqe.world.geometry import rotate_2d, wrap_to_pi
+from mqe.world.geometry import axes_along, rotate_2d, wrap_to_pi
 from mqe.world.objects import NUM_OUTLINE_POINTS, Footprint, ObjectCfg
 from mqe.world.scene import STEP_DT
 
@@ -72,22 +72,21 @@ class PivotingTeam:
     def __call__(self, obs: Tensor) -> Tensor:
         """Return every robot's actions."""
         scene = self._scene(obs)
-        stand = self._next_stand(scene)
-        middle, normal, direction, spacing = self._stands.at(stand, scene.goal)
-        along_side = torch.stack((-normal[..., 1], normal[..., 0]), dim=-1)
+        memory = self._remember(scene)
+        middle, side, normal, spacing = self._stands.at(memory.stand, scene.goal)
+        along_side = axes_along(side)[..., 1, :]
 
         # Every robot's lane at the stand, by the robots' order round the object.
         bearings = torch.atan2(
             (scene.robots * along_side.unsqueeze(-2)).sum(-1),
-            -(scene.robots * normal.unsqueeze(-2)).sum(-1),
+            -(scene.robots * side.unsqueeze(-2)).sum(-1),
         )
         is_before = bearings.unsqueeze(-2) < bearings.unsqueeze(-1)
         order = (is_before & scene.is_there.unsqueeze(-2)).sum(-1)
         lanes = order - 0.5 * (scene.is_there.sum(-1, keepdim=True) - 1)
         shift = (lanes * spacing).unsqueeze(-1)
         stations = middle.unsqueeze(-2) + shift * along_side.unsqueeze(-2)
-        normal = direction
-        across = torch.stack((-normal[..., 1], normal[..., 0]), dim=-1)
+        across = axes_along(normal)[..., 1, :]
         to_hull = (stations * normal.unsqueeze(-2)).sum(-1) + self._hull.reach(-normal)
         is_ready = self._is_ready(scene.robots - stations, normal, across, to_hull, LOOSE)
         touches = self._is_ready(scene.robots - stations, normal, across, TOUCH - RUN_OUT, LOOSE)
@@ -102,8 +101,6 @@ class PivotingTeam:
         start = station - (to_hull + BEHIND) * normal
         turn = wrap_to_pi(torch.atan2(normal[..., 1], normal[..., 0]) - scene.heading)
         turn = turn.unsqueeze(-1)
-        memory = self._memory
-        assert memory is not None
         offset = (robot_pos - station).unsqueeze(-2)
         enters = self._is_ready(offset, normal, across, to_hull, IN_LANE)
         is_pressing = (enters & (turn.abs() < FACING)) | (
@@ -111,8 +108,8 @@ class PivotingTeam:
         )
         memory.is_pressing.copy_(is_pressing)
         way = self._hull.way(robot_pos, start, behind_hull > 0.5 * CLEARANCE)
-        speed = (WAY_GAIN * way.norm(dim=-1, keepdim=True)).clamp(max=self._speed)
-        velocity = way / way.norm(dim=-1, keepdim=True).clamp(min=1e-6) * speed
+        distance = way.norm(dim=-1, keepdim=True)
+        velocity = way / distance.clamp(min=1e-6) * (WAY_GAIN * distance).clamp(max=self._speed)
         ahead = torch.stack((scene.heading.cos(), scene.heading.sin()), dim=-1)
         nose = robot_pos + NOSE * ahead
         nose_off = ((nose - station) * across).sum(-1, keepdim=True)
@@ -120,7 +117,8 @@ class PivotingTeam:
         velocity = torch.where(is_pressing, straight, velocity)
 
         # A team that presses in vain walks back and rams.
-        back = self._rams(scene, is_team_ready).unsqueeze(-1) & is_pressing
+        rams = memory.rams(scene.goal, is_team_ready, self._time_step)
+        back = rams.unsqueeze(-1) & is_pressing
         velocity = torch.where(
             back, -self._speed * normal - LANE_GAIN * off_lane * across, velocity
         )
@@ -148,41 +146,16 @@ class PivotingTeam:
         if self._memory is not None:
             self._memory.last_goal.masked_fill_(done.view(-1, 1, 1), torch.inf)
 
-    def _next_stand(self, scene: Seen) -> Tensor:
-        """Return each robot's next stand (N, A), and store it."""
+    def _remember(self, scene: Seen) -> Memory:
+        """Return the memory with each robot's next stand."""
         memory = self._memory
         if memory is None or memory.stand.shape != scene.goal.shape[:2]:
             memory = self._memory = Memory(scene.goal)
-        moved = (scene.goal - memory.last_goal).norm(dim=-1)
-        walked = (scene.robots[..., 0, :] - memory.last_position).norm(dim=-1)
-        is_new = (moved > JUMP) | (walked > JUMP)
-        memory.last_goal.copy_(scene.goal)
-        memory.last_position.copy_(scene.robots[..., 0, :])
-        memory.forget(is_new, scene.goal)
-
+        is_new = memory.watch(scene.goal, scene.robots[..., 0, :])
         is_there = scene.is_there.unsqueeze(-1)
         mean = (scene.robots * is_there).sum(-2) / is_there.sum(-2).clamp(min=1)
-        stand = torch.where(is_new, self._stands.nearest(mean), memory.stand)
-        stand = self._stands.after(stand, scene.goal)
-        is_other = stand != memory.stand
-        memory.pressed.masked_fill_(is_other, 0.0)
-        memory.back.masked_fill_(is_other, 0.0)
-        memory.is_pressing.masked_fill_(is_other.unsqueeze(-1), False)
-        memory.stand.copy_(stand)
-        return stand
-
-    def _rams(self, scene: Seen, is_ready: Tensor) -> Tensor:
-        """Return a mask (N, A) of robots walking back to ram a stuck object."""
-        memory = self._memory
-        assert memory is not None
-        memory.goal.lerp_(scene.goal, self._time_step / MEMORY_TIME)
-        is_still = (scene.goal - memory.goal).norm(dim=-1) < STILL
-        memory.pressed.add_(self._time_step).mul_(is_ready)
-        memory.back.sub_(self._time_step).clamp_(min=0.0)
-        is_stuck = is_still & (memory.pressed > PATIENCE)
-        memory.back.masked_fill_(is_stuck, RUN_UP)
-        memory.pressed.masked_fill_(is_stuck, 0.0)
-        return memory.back > 0.0
+        memory.stand_at(self._stands.after(memory.stand, is_new, mean, scene.goal))
+        return memory
 
 
 class Stands:
@@ -196,15 +169,15 @@ class Stands:
         self._spacing = torch.tensor(plan.spacing, dtype=torch.float32, device=device)
         self._choice = torch.tensor(plan.choice, device=device)
 
-    def nearest(self, points: Tensor) -> Tensor:
-        """Return the stand (N, A) nearest to points (N, A, 2) [m], object frame."""
-        stood = self._middles - 0.4 * self._normals
-        return (points.unsqueeze(-2) - stood).norm(dim=-1).argmin(dim=-1)
+    def after(self, stand: Tensor, is_new: Tensor, position: Tensor, goal: Tensor) -> Tensor:
+        """Return the next stand (N, A) after ``stand`` (N, A), or in episodes ``is_new`` (N, A)
+        after the stand nearest to ``position``.
 
-    def after(self, stand: Tensor, goal: Tensor) -> Tensor:
-        """Return the next stand (N, A) after ``stand`` (N, A) for a goal (N, A, 2) [m], object
-        frame.
+        The team's ``position`` and the ``goal`` are (N, A, 2) [m], object frame.
         """
+        stood = self._middles - 0.4 * self._normals
+        nearest = (position.unsqueeze(-2) - stood).norm(dim=-1).argmin(dim=-1)
+        stand = torch.where(is_new, nearest, stand)
         angle = torch.atan2(goal[..., 1], goal[..., 0])
         bins = torch.round(angle / (2.0 * math.pi / BINS)).long() % BINS
         return self._choice[bins, stand]
@@ -224,11 +197,7 @@ class RoundStands:
         self._spacing = torch.tensor(SPACING, device=device)
         self._radius = obj.reach
 
-    def nearest(self, points: Tensor) -> Tensor:
-        """Return stand 0 (N, A)."""
-        return torch.zeros_like(points[..., 0], dtype=torch.int64)
-
-    def after(self, stand: Tensor, goal: Tensor) -> Tensor:
+    def after(self, stand: Tensor, *_: Tensor) -> Tensor:
         """Return stand 0 (N, A)."""
         return torch.zeros_like(stand)
 
@@ -255,11 +224,39 @@ class Memory:
         self.back = torch.zeros_like(goal[..., 0])
         self.is_pressing = torch.zeros_like(goal[..., :1], dtype=torch.bool)
 
-    def forget(self, is_new: Tensor, goal: Tensor) -> None:
-        """Begin new episodes at ``is_new`` (N, A)."""
+    def watch(self, goal: Tensor, position: Tensor) -> Tensor:
+        """Return a mask (N, A) of new episodes, and begin them: goal or robot has jumped."""
+        moved = (goal - self.last_goal).norm(dim=-1)
+        walked = (position - self.last_position).norm(dim=-1)
+        is_new = (moved > JUMP) | (walked > JUMP)
+        self.last_goal.copy_(goal)
+        self.last_position.copy_(position)
         self.goal.copy_(torch.where(is_new.unsqueeze(-1), goal, self.goal))
-        self.pressed.masked_fill_(is_new, 0.0)
-        self.back.masked_fill_(is_new, 0.0)
+        self._begin_anew(is_new)
+        return is_new
+
+    def stand_at(self, stand: Tensor) -> None:
+        """Send each robot to a stand (N, A)."""
+        is_other = stand != self.stand
+        self._begin_anew(is_other)
+        self.is_pressing.masked_fill_(is_other.unsqueeze(-1), False)
+        self.stand.copy_(stand)
+
+    def rams(self, goal: Tensor, is_ready: Tensor, time_step: float) -> Tensor:
+        """Return a mask (N, A) of robots walking back to ram a stuck object."""
+        self.goal.lerp_(goal, time_step / MEMORY_TIME)
+        is_still = (goal - self.goal).norm(dim=-1) < STILL
+        self.pressed.add_(time_step).mul_(is_ready)
+        self.back.sub_(time_step).clamp_(min=0.0)
+        is_stuck = is_still & (self.pressed > PATIENCE)
+        self.back.masked_fill_(is_stuck, RUN_UP)
+        self.pressed.masked_fill_(is_stuck, 0.0)
+        return self.back > 0.0
+
+    def _begin_anew(self, mask: Tensor) -> None:
+        """End all pressing and walking back in ``mask`` (N, A)."""
+        self.pressed.masked_fill_(mask, 0.0)
+        self.back.masked_fill_(mask, 0.0)
 
 
 class Seen(NamedTuple):

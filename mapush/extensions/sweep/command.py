@@ -170,7 +170,3 @@ def _places(space: Space) -> list[dict[str, str]]:
     visible = os.environ.get(_VISIBLE)
     gpus = visible.split(",") if visible else [str(index) for index in range(num_gpus)]
     return [{_VISIBLE: gpus[k % len(gpus)]} for k in range(jobs or len(gpus))]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
