@@ -14,9 +14,6 @@ class Callback:
     def on_iteration(self, report: IterationReport) -> IterationReport | None:
         """Run after each iteration. A returned report replaces ``report`` for later callbacks."""
 
-    def on_broken_worlds(self, env_steps: int) -> str | None:
-        """Run after an iteration with broken worlds. Return the cause if it is known."""
-
     def on_checkpoint(self, env_steps: int) -> None:
         """Run at the end of each checkpoint interval and at the run's end."""
 

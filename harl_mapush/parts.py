@@ -46,6 +46,7 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
     share = ranks.share(cfg.env.num_envs)
     env: Any = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     stack.callback(env.close)
+    env.record_broken_worlds()
     algorithm = _make_team(cfg, env, learner, ranks)
     return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
 

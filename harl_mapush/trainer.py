@@ -97,7 +97,7 @@ class Monitor:
         return {name: values[name] for name in metrics}
 
     def note_broken_worlds(self, num_broken: float, note: str | None) -> str | None:
-        """Return ``note`` with the number of broken transitions and their causes.
+        """Return ``note`` with the number of broken transitions.
 
         Raises BrokenWorldsError if there are too many for the second time in a row.
         """
@@ -110,9 +110,6 @@ class Monitor:
             f"the simulation broke in {num_broken:.0f} of {num_transitions} transitions, which are "
             "left out"
         )
-        causes = [callback.on_broken_worlds(env_steps) for callback in self._callbacks]
-        line += "".join(f" ({cause})" for cause in causes if cause is not None)
-
         breaks_often = num_broken > _MOST_BROKEN * num_transitions
         if breaks_often and self._breaks_often:
             more = "" if note is None else f" ({note})"

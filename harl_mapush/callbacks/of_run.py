@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from harl_mapush.callback import Callback
-from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.ending import EndOnRequest
 from harl_mapush.callbacks.logger import ProgressLog, RunLogger
@@ -54,16 +53,10 @@ def make_callbacks(
 
     run = RunContext(record.folder, record.settings, parts.env, trainer, ranks, say)
     saver = CheckpointSaver(run, record, flush)
-    callbacks: list[Callback] = []
-    recorder = parts.env.record_broken_worlds()
-    if recorder is not None:
-        callbacks.append(BrokenLog(recorder, ranks))
-    callbacks.append(ProgressLog(logger, trainer))
-    callbacks += [make(run) for make in CALLBACKS.values()]
-
+    further = [make(run) for make in CALLBACKS.values()]
     # The end of a run measures the checkpoint that was written before.
     ending = EndOnRequest(trainer, wall_time, saver, ranks)
-    callbacks += [saver, ending]
+    callbacks = [ProgressLog(logger, trainer), *further, saver, ending]
     return RunCallbacks(run, callbacks, saver, ending)
 
 

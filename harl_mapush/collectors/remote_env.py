@@ -29,9 +29,6 @@ class RemoteEnvSpec:
         self.num_envs = cfg.env.num_envs
         self.device = device
 
-    def record_broken_worlds(self) -> None:
-        """Return None: the worlds are in other processes."""
-
 
 def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
     """Return the collectors' mean statistics, weighted by their numbers of episodes."""

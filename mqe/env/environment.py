@@ -305,8 +305,8 @@ class MultiAgentEnv:
             self._observers = ()
 
     def record_broken_worlds(self) -> BrokenWorldRecorder:
-        """Record the causes of broken worlds from now on. Return the recorder. Call this before
-        the first step.
+        """Record the causes of broken worlds from now on, for ``grow_buffers``. Return the
+        recorder. Call this before the first step.
         """
         self._recorder = BrokenWorldRecorder(
             self.scene, self.num_envs, self.device, self.share.first
@@ -314,12 +314,14 @@ class MultiAgentEnv:
         return self._recorder
 
     def grow_buffers(self) -> str | None:
-        """Enlarge the simulator's overflowed contact buffers. Return a message, or None without an
-        overflow.
+        """Enlarge the simulator's overflowed contact buffers. Return a message about them and about
+        a recorded broken world, or None.
 
         Call this between rollouts: it waits for the device, and the next step is captured anew.
         """
-        return None if self._grow_buffers is None else self._grow_buffers()
+        cause = None if self._recorder is None else self._recorder.take_cause()
+        growth = None if self._grow_buffers is None else self._grow_buffers()
+        return "; ".join(filter(None, (cause, growth))) or None
 
     def statistics(self) -> dict[str, float]:
         """Return means over the last at most 1,000 finished episodes, and ``num_episodes`` among

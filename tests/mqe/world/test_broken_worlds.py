@@ -128,6 +128,6 @@ def broken_run(gait: Path, run: Path, monkeypatch, *words: str) -> int:
 def test_a_run_names_the_cause(gait, tmp_path, monkeypatch, capsys) -> None:
     assert broken_run(gait, tmp_path / "run", monkeypatch) == 1
     said = capsys.readouterr()
-    assert "(world 2: object: x [m] was 700, not -13 to 13)" in said.out
+    assert "; world 2: object: x [m] was 700, not -13 to 13." in said.out
     assert "(world 2: object: x [m] was 700, not -13 to 13)" in said.err
     assert "learning_rate" not in said.err
