@@ -125,11 +125,8 @@ def as_exceptions() -> Iterator[None]:
             raise KeyboardInterrupt
         raise Signalled(number)
 
-    before = _install(raise_signalled)
-    try:
+    with _restored(_install(raise_signalled)):
         yield
-    finally:
-        _restore(before)
 
 
 @contextmanager
@@ -137,11 +134,8 @@ def as_exits(program: str) -> Iterator[None]:
     """Context manager: write one line and exit on a termination signal, for code with nothing to
     free.
     """
-    before = exit_on_signals(program)
-    try:
+    with _restored(exit_on_signals(program)):
         yield
-    finally:
-        _restore(before)
 
 
 def exit_on_signals(program: str) -> dict[int, Any]:
@@ -176,6 +170,14 @@ def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
         return {}
     signals = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in signals}
+
+
+@contextmanager
+def _restored(before: dict[int, Any]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _restore(before)
 
 
 def _restore(before: dict[int, Any]) -> None:

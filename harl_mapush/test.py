@@ -200,9 +200,10 @@ def _check_viewer(arguments: Any) -> None:
         )
 
 
-def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: filming.FilmCfg | None) -> int:
+def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: dict[str, Any] | None) -> int:
     """Film, show, examine or measure the team, by the command line's arguments."""
-    _check_files(arguments)
+    for flag in ("json", "csv", "record"):
+        config.check_writable(flag, getattr(arguments, flag))
     seed_everything(cfg.runner.seed)
 
     if film is not None:
@@ -230,12 +231,6 @@ def _settings(folder: Path | None, arguments: Any) -> RunCfg:
     if arguments.mode == "viewer":
         return evaluation_worlds.shown(folder, over, arguments.suite)
     return evaluation_worlds.settings(folder, over)
-
-
-def _check_files(arguments: Any) -> None:
-    """Raise ConfigError early if an output file cannot be written."""
-    for flag in ("json", "csv", "record"):
-        config.check_writable(flag, getattr(arguments, flag))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -33,9 +32,7 @@ _DESCRIBE = ("--always", "--dirty", "--abbrev=40", "--exclude=*")
 _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you changed the file yourself"
 
 
-def write_manifest(
-    folder: Path, device: str, named_files: Mapping[str, str] = MappingProxyType({})
-) -> None:
+def write_manifest(folder: Path, device: str, named_files: Mapping[str, str] | None = None) -> None:
     """Write the manifest for all files in ``folder``. ``device`` is the writer's (``cpu``,
     ``cuda:0``).
 

@@ -153,10 +153,10 @@ def test_a_file_of_settings_writes_below_the_present_folder_alone(tmp_path) -> N
 
 
 def test_a_run_keeps_its_id(tmp_path) -> None:
-    start = provenance.describe("cpu", {})
+    start = provenance.describe("cpu", {}, {})
     with run_folder.new_run_dir(tmp_path / "run") as run:
         run_id = provenance.write(run, start)
-        assert provenance.write(run, provenance.describe("cpu", {})) == run_id
+        assert provenance.write(run, provenance.describe("cpu", {}, {})) == run_id
         provenance.check_folder(run, run_id)
     (run / provenance.ORIGIN).write_text(DEEP)
     assert provenance.write(run, start) not in (run_id, None)

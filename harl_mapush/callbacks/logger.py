@@ -76,18 +76,14 @@ class RunLogger:
         is_first_or_last = report.iteration in (1, report.num_iterations)
         if is_first_or_last or report.iteration % self._cfg.interval == 0:
             self._rate.begin_interval(report.env_steps)
-            for line in self._lines(report, statistics, fps):
-                self.say(line)
+            if self._cfg.lines == "harl":
+                lines = harl_lines(self._title, report, statistics, self._headline, fps)
+            else:
+                lines = [progress_line(report, statistics, self._headline, fps)]
             if self._cfg.lines == "async":
-                for line in report.health:
-                    self.say(line)
-
-    def _lines(
-        self, report: IterationReport, statistics: Mapping[str, float], fps: float
-    ) -> list[str]:
-        if self._cfg.lines == "harl":
-            return harl_lines(self._title, report, statistics, self._headline, fps)
-        return [progress_line(report, statistics, self._headline, fps)]
+                lines += report.health
+            for line in lines:
+                self.say(line)
 
     def flush(self) -> None:
         """Write the curves so far. A run resumed from this point continues them."""

@@ -50,7 +50,11 @@ class Exchange:
         counts = torch.tensor([_NOT_BUILT, num_updates]).repeat(shape.num_rings, 1)
         try:
             self._blocks = Transition(*[x.share_memory_() for x in new_block(shape, *lead)])
-            self._weights = [_shared_copy(actor.state_dict()) for actor in actors]
+            states = [actor.state_dict() for actor in actors]
+            self._weights = [
+                {name: value.cpu().clone().share_memory_() for name, value in state.items()}
+                for state in states
+            ]
             self._stamps = torch.full((2,), num_updates).share_memory_()
             self._counts = counts.share_memory_()
         except RuntimeError as error:
@@ -94,7 +98,3 @@ def new_block(shape: ReplayShape, *lead: int) -> Transition:
         done=empty(dtype=torch.bool),
         valid=empty(dtype=torch.bool),
     )
-
-
-def _shared_copy(state: State) -> State:
-    return {name: value.cpu().clone().share_memory_() for name, value in state.items()}

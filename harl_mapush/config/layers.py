@@ -20,7 +20,6 @@ from harl_mapush.config.sections import (
 )
 from harl_mapush.config.settings_files import SETTINGS_FILES
 from harl_mapush.config.user_modules import check_imports
-from harl_mapush.learning.settings import NetworkCfg
 from mqe.config import (
     ConfigError,
     build,
@@ -129,9 +128,13 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
     network = cfg.algorithm.built_network(cfg.network)
-    ignored = _ignored_keys(cfg.network, network)
+    ignored = [
+        f"network.{field.name}"
+        for field in fields(network)
+        if getattr(cfg.network, field.name) not in (field.default, getattr(network, field.name))
+    ]
     if ignored:
-        named = ", ".join(f"network.{key}" for key in ignored)
+        named = ", ".join(ignored)
         notices.append(f"{named} left out: networks of {cfg.algorithm.name} are without them here")
     return replace(cfg, network=network), notices
 
@@ -191,14 +194,6 @@ def _rename(
             )
     sections[section]["name"] = new
     return notices
-
-
-def _ignored_keys(given: NetworkCfg, built: NetworkCfg) -> list[str]:
-    """Return the keys set by the user but absent from the built network."""
-    usual = NetworkCfg()
-    keys = [field.name for field in fields(given)]
-    changed = [key for key in keys if getattr(given, key) != getattr(usual, key)]
-    return [key for key in changed if getattr(built, key) != getattr(given, key)]
 
 
 def check_layer(values: Mapping[str, Any]) -> None:

@@ -14,7 +14,6 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -68,7 +67,7 @@ def save(
     *,
     settings: str | None = None,
     device: str = "cpu",
-    named_files: Mapping[str, str] = MappingProxyType({}),
+    named_files: Mapping[str, str] | None = None,
     export: Callable[[Path], object] | None = None,
 ) -> Path:
     """Write a run's ``checkpoints/<env steps>/``. A final rename makes incomplete ones impossible.

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from harl_mapush.runs import durable
@@ -33,7 +32,7 @@ class LostFolderError(Exception):
 def describe(
     device: str,
     reward_weights: Mapping[str, float],
-    files: Mapping[str, str] = MappingProxyType({}),
+    files: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the time, command, versions and device for a run's start.
 

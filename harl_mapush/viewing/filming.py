@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +12,13 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.policies import load_policy
 from mqe.config import ConfigError, unknown
 from mqe.registry import make_env
-from mqe.viewer.camera import CAMERAS, Angle
+from mqe.viewer.camera import CAMERAS
 from mqe.viewer.video import Film, check_name, record
 
 FLAGS = ("size", "camera", "speed")  # for films only
-EPISODES = 3  # default
 SECONDS = 30.0  # [s] default limit of a film's length
-SIZE = (960, 540)  # [pixels] default
-RATE = 25.0  # [Hz]
 _SPEEDS = (0.05, 50.0)  # least and largest
 _PIXELS = (32, 7680)  # least and most along a side
-
-
-@dataclass(frozen=True)
-class FilmCfg:
-    """A film's file, size, camera, length and speed."""
-
-    path: Path
-    size: tuple[int, int]
-    angle: Angle = CAMERAS["follow"]
-    episodes: int = EPISODES
-    seconds: float = SECONDS  # of the film, at most
-    speed: float = 1.0  # in multiples of the world's own
 
 
 def add_flags(parser: config.Arguments) -> None:
@@ -54,8 +37,11 @@ def add_flags(parser: config.Arguments) -> None:
     )
 
 
-def asked_for(arguments: Any) -> FilmCfg | None:
-    """Return the requested film for ``--record``, if any. Raise ConfigError for an invalid one."""
+def asked_for(arguments: Any) -> dict[str, Any] | None:
+    """Return the arguments of ``record`` for the film of ``--record``, if any.
+
+    Raises ConfigError for an invalid one.
+    """
     if arguments.record is None:
         for flag in FLAGS:
             if getattr(arguments, flag) is not None:
@@ -72,33 +58,24 @@ def asked_for(arguments: Any) -> FilmCfg | None:
     camera = arguments.camera or "follow"
     if camera not in CAMERAS:
         raise ConfigError(f"--camera: {unknown('camera', camera, CAMERAS)}")
-    return FilmCfg(
-        path,
-        SIZE if arguments.size is None else _size(arguments.size),
-        CAMERAS[camera],
-        arguments.num_episodes or EPISODES,
-        math.inf if arguments.num_episodes else SECONDS,
-        speed,
-    )
+    film: dict[str, Any] = {"path": path, "angle": CAMERAS[camera], "speed": speed}
+    if arguments.size is not None:
+        film["size"] = _size(arguments.size)
+    if arguments.num_episodes is None:
+        film["seconds"] = SECONDS
+    else:
+        film["episodes"] = arguments.num_episodes
+    return film
 
 
-def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None]) -> Film:
+def make(
+    cfg: RunCfg, team: Path | str, film: Mapping[str, Any], say: Callable[[str], None]
+) -> Film:
     """Film a checkpoint or a named policy. ``say`` receives lines of progress."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        return record(
-            env,
-            load_policy(team, cfg, env),
-            film.path,
-            film.episodes,
-            film.seconds,
-            RATE,
-            film.size,
-            film.angle,
-            f"seed {cfg.runner.seed}",
-            film.speed,
-            say,
-        )
+        title = f"seed {cfg.runner.seed}"
+        return record(env, load_policy(team, cfg, env), **film, title=title, say=say)
     finally:
         env.close()
 

@@ -43,7 +43,6 @@ from mqe.world.scene import (
     STEP_DT,
     Scene,
     pack_layout,
-    place_props,
     read_state,
     turn_obstacles,
 )
@@ -438,13 +437,11 @@ class MultiAgentEnv:
             valid=valid,
             final_obs=final_obs,
             final_state=final_state,
-            info=self._named(decision.rewards),
+            info={
+                f"reward/{name}": decision.rewards[k]
+                for k, name in enumerate(self.task.names.rewards)
+            },
         )
-
-    def _named(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return a decision's reward sums (K, N, A) by name."""
-        names = self.task.names.rewards
-        return {f"reward/{name}": rows[k] for k, name in enumerate(names)}
 
     def _take_control_steps(self, actions: Tensor) -> _Decision:
         """Hold ``actions`` for the control steps of one decision."""
@@ -502,7 +499,7 @@ class MultiAgentEnv:
         if self._features.moved_props is not None:
             pos = self._features.moved_props()
             if pos is not None:
-                place_props(self.sim, pos)
+                self.sim.data.mocap_pos[:, 1:].copy_(pos)
         if not any(observer.needs_physics_steps for observer in self._observers):
             self.sim.step(len(targets), targets)
             return self.sim.data.failed

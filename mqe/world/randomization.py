@@ -167,7 +167,7 @@ def model_fields(
     )
     values = dict(zip(_PER_WORLD, drawn.cpu().double().unbind(dim=1), strict=True))
     made = WorldFields(scene, num_envs, given)
-    if _varies(cfg.object_mass, 1.0) and scene.object is not None:
+    if _varies(cfg.object_mass, 1.0):
         body = scene.model.body("object").id
         made["body_mass"][:, body] *= values["object_mass"]
         made["body_inertia"][:, body] *= values["object_mass"].unsqueeze(1)
@@ -183,7 +183,7 @@ def model_fields(
                 )
             made["body_mass"][:, body] *= share
             made["body_inertia"][:, body] *= share.unsqueeze(1)
-    if _varies(cfg.object_friction, 1.0) and scene.object is not None:
+    if _varies(cfg.object_friction, 1.0):
         object_friction = values["object_friction"]
         made["geom_friction"][:, scene.object_geoms, 0] *= object_friction.unsqueeze(1)
         made["pair_friction"][:, :, :2] *= object_friction.view(-1, 1, 1)
@@ -287,13 +287,10 @@ class Randomization:
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
         self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
         zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
-        self._sigma = (
-            UniformRanges([bounds(cfg.observation_noise)], device)
-            .draw(streams, _NOISE, zero)
-            .unsqueeze(2)
-        )
+        noise = UniformRanges([bounds(cfg.observation_noise)], device)
+        self._sigma = noise.draw(streams, _NOISE, zero).unsqueeze(2)
 
-        self._agent = torch.arange(action_shape[1], device=device)
+        self._agent = torch.arange(num_agents, device=device)
         num_decisions = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)
         self._actions = History(num_decisions, action_shape, device)  # of the last control steps
 
@@ -349,8 +346,6 @@ class Randomization:
 
         A dead robot's motors only damp.
         """
-        if not self.has_losses:
-            return targets
         is_past = self._is_past_loss(step)
         self.is_dead.copy_(self._lost["dead"] & is_past)
         self.is_out.copy_(self.is_dead | self._lost["absent"])

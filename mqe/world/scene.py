@@ -287,11 +287,6 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), torch.cat(fixed, dim=1)
 
 
-def place_props(sim: Simulator, pos: Tensor) -> None:
-    """Set positions (N, K + M, 3) [m] of obstacles and markers."""
-    sim.data.mocap_pos[:, 1:].copy_(pos)
-
-
 def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -> None:
     """Turn the obstacles as ``layout`` does in the worlds of ``mask`` (N,)."""
     if layout.obstacle_quat is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from mqe.world.robots.robot import (
     RobotCfg,
     Shape,
     combine,
-    four_legs,
 )
 
 # The motor of Go1 and Go2. Reduction of 6.33: Unitree's unitree_actuator_sdk (queryGearRatio). Peak
@@ -80,7 +78,8 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
         described = numbers.pop("legs")
         legs = _fixed(_single_leg(described[name]) for name in LEGS)
     else:
-        legs = four_legs(partial(_leg, numbers.pop("leg")))
+        leg = numbers.pop("leg")
+        legs = _fixed(_leg(leg, front, left) for front in (1, -1) for left in (1, -1))
     knee_reduction = numbers.pop("knee_reduction", None)
     motors = None
     if knee_reduction is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -158,11 +157,6 @@ class RobotCfg:
     def joint_range(self) -> tuple[tuple[float, float], ...]:
         """Return the range (J, 2) [rad] of every joint."""
         return tuple(ends for leg in self.legs for ends in leg.joint_range)
-
-
-def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
-    """Return the legs in their order, each from ``make(front, left)`` with +1 or -1 for either."""
-    return make(1, 1), make(1, -1), make(-1, 1), make(-1, -1)
 
 
 def combine(*parts: Inertial) -> Inertial:

@@ -188,7 +188,7 @@ def test_times_to_go(seconds: float, words: str) -> None:
 
 
 def test_what_made_a_run_is_in_its_folder(tmp_path) -> None:
-    start = provenance.describe("cpu", {"push": 2.0})
+    start = provenance.describe("cpu", {"push": 2.0}, {})
     for _ in range(2):
         provenance.write(tmp_path, start)
     starts = json.loads((tmp_path / provenance.ORIGIN).read_text())["starts"]
@@ -245,13 +245,13 @@ def test_notes_and_what_simulators_say_become_lines_of_the_run(tmp_path) -> None
 
 
 def test_a_folder_of_another_run_gets_no_curves(tmp_path, capsys) -> None:
-    run_id = provenance.write(tmp_path, provenance.describe("cpu", {}))
+    run_id = provenance.write(tmp_path, provenance.describe("cpu", {}, {}))
     curves = Curves(tmp_path, print, check_folder=lambda: provenance.check_folder(tmp_path, run_id))
     curves.add({"return": 1.0}, 1)
     curves.flush()
     origin = (tmp_path / provenance.ORIGIN).read_text()
     (tmp_path / provenance.ORIGIN).unlink()
-    provenance.write(tmp_path, provenance.describe("cpu", {}))  # by another run
+    provenance.write(tmp_path, provenance.describe("cpu", {}, {}))  # by another run
     curves.add({"return": 2.0}, 2)
     curves.flush()
     assert [point.value for point in read_points(tmp_path)["return"]] == [1.0]

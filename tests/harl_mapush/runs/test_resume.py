@@ -247,7 +247,7 @@ def test_a_folder_that_is_no_longer_its_own_is_not_written(
             shutil.copytree(elsewhere, run)
             (run / provenance.ORIGIN).unlink()
             shutil.rmtree(run / "checkpoints")
-            provenance.write(run, provenance.describe("cpu", {}))
+            provenance.write(run, provenance.describe("cpu", {}, {}))
         if how == "emptied":
             run.mkdir()
         before.extend(sorted(run.rglob("*")))
