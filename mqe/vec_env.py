@@ -142,6 +142,8 @@ class TeamSpec(NamedTuple):
     presence: int | None = None
     # Returns a teacher's actions (B, A, U) for obs (B, A, O). None: there is no teacher.
     teacher: Callable[[Tensor], Tensor] | None = None
+    # Returns the teacher's obs for critic states (B, G, S). None: the teacher has the team's obs.
+    teacher_obs: Callable[[Tensor], Tensor] | None = None
 
     @property
     def num_agents(self) -> int:

@@ -8,6 +8,7 @@ keeps to the side that the robots are at.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,8 +41,17 @@ BACK_SPEED = 0.5  # [m/s] of a robot with its nose at a corner
 class PressingScript:
     """Two robots pushing a square box, from observations (N, A, O) to actions (N, A, 3)."""
 
-    def __init__(self, task: Any, decision_period: int, device: torch.device | str) -> None:
-        """Press the box of ``task``. Raise ConfigError for other tasks, objects and teams."""
+    def __init__(
+        self,
+        task: Any,
+        obs_names: Sequence[str],
+        decision_period: int,
+        device: torch.device | str,
+    ) -> None:
+        """Press the box of ``task``. ``obs_names`` name the observation's components.
+
+        Raises ConfigError for other tasks, objects and teams.
+        """
         if not _suits(task):
             raise ConfigError(
                 "algorithm.name=hasac_taught has a script for two robots and a square box; say "
@@ -49,9 +59,8 @@ class PressingScript:
                 "--algo hasac"
             )
         box = task.constants.object
-        names = task.obs_names(0)
-        self._limit = CommandLimit(names, APART, decision_period).to(device)
-        self._scene = ObservedScene(names, box, self._limit, device)
+        self._limit = CommandLimit(obs_names, APART, decision_period).to(device)
+        self._scene = ObservedScene(obs_names, box, self._limit, device)
         self._hull = Hull(box, device)
         self._half = box.reach / math.sqrt(2.0)
         self._scale = torch.tensor(task.cfg.action_scale, device=device)

@@ -1,9 +1,10 @@
 """HASAC with a teacher, a script or a trained team. The team begins with the teacher's actions, and
-imitates them.
+imitates them. Robots with senses have a teacher with exact observations.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,10 +18,12 @@ from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.formats import Team
 from harl_mapush.runs.policy import TeamPolicy, load_team
+from mapush.extensions.pivoting.exact_observations import ExactObservations
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.registration import register_algorithm
 from mqe.config import ConfigError, option
 from mqe.controllers.gait import from_anywhere
+from mqe.tasks.push.task import PushTask
 from mqe.vec_env import TeamSpec
 
 
@@ -35,8 +38,8 @@ class TaughtHasacCfg(HasacCfg):
     )
     teacher: str = option(
         "",
-        "team whose actions are imitated, with the same observations: a checkpoint or "
-        "pretrained:NAME; empty: the script for a box and two robots",
+        "team whose actions are imitated, with the same observations, or exact ones under "
+        "task.senses: a checkpoint or pretrained:NAME; empty: the script for a box and two robots",
     )
     teacher_weight: float = option(
         20.0,
@@ -60,10 +63,20 @@ class TaughtHasacCfg(HasacCfg):
 
     def team_spec(self, env: Any) -> TeamSpec:
         """Return the team's properties and its teacher. Raise ConfigError for an unfit teacher."""
-        if self.teacher:
-            return env.spec._replace(teacher=_trained_team(self.teacher, env))
-        teacher = PressingScript(env.task, env.decision_period, env.device)
-        return env.spec._replace(teacher=teacher)
+        spec = env.spec
+        exact = None
+        if isinstance(env.task, PushTask) and env.task.constants.senses is not None:
+            exact = ExactObservations(env.task)
+            spec = spec._replace(teacher_obs=exact)
+        if not self.teacher:
+            names = env.task.obs_names(0) if exact is None else exact.names
+            teacher = PressingScript(env.task, names, env.decision_period, env.device)
+            return spec._replace(teacher=teacher)
+        if exact is not None:
+            env = copy(env)
+            env.spec = spec._replace(obs_sizes=(exact.size,) * spec.num_agents)
+            env.settings = {}  # The worlds' senses are no note on the teacher.
+        return spec._replace(teacher=_trained_team(self.teacher, env))
 
 
 def _trained_team(name: str, env: Any) -> Team:
@@ -101,8 +114,10 @@ class TaughtHasac(Hasac):
         self._weight.fill_(self.cfg.teacher_weight * left)
 
     def act_untrained(self, obs: Tensor) -> Tensor:
-        """Return the teacher's actions (N, A, U) with noise, or random ones without a teacher."""
-        if self.spec.teacher is None:
+        """Return the teacher's actions (N, A, U) with noise, or random ones without a teacher of
+        these observations.
+        """
+        if self.spec.teacher is None or self.spec.teacher_obs is not None:
             return super().act_untrained(obs)
         actions = self.spec.teacher(obs)
         return (actions + self.cfg.teacher_noise * self.noise(*actions.shape)).clamp(-1.0, 1.0)
@@ -112,7 +127,8 @@ class TaughtHasac(Hasac):
         if self.spec.teacher is None:
             return {}
         with torch.no_grad():
-            taught = self.spec.teacher(batch.obs)
+            obs = batch.obs if self.spec.teacher_obs is None else self.spec.teacher_obs(batch.state)
+            taught = self.spec.teacher(obs)
         error = (self.actors[0](batch.obs) - taught).square().mean(dim=-1)
         mean = (error * batch.active).sum() / batch.active.sum().clamp(min=1.0)
         return {"agent0/imitation_loss": self._weight * mean}

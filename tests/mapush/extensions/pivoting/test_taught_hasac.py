@@ -12,6 +12,7 @@ from torch import Tensor, tensor
 
 from harl_mapush import config
 from harl_mapush.collectors.collector import Identity, build
+from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, named_files
 from harl_mapush.runs.policy import load_team
@@ -42,7 +43,7 @@ def env() -> MultiAgentEnv:
 
 @pytest.fixture(scope="module")
 def script(env: MultiAgentEnv) -> PressingScript:
-    return PressingScript(env.task, env.decision_period, env.device)
+    return PressingScript(env.task, env.task.obs_names(0), env.decision_period, env.device)
 
 
 def seen(goal: tuple[float, float], places: list[tuple[float, float]]) -> Tensor:
@@ -114,7 +115,7 @@ def test_its_actions_have_the_symmetries_of_the_task(
 def test_it_refuses_other_objects_and_teams(other: dict[str, Any]) -> None:
     env = worlds(1, **other)
     with pytest.raises(ConfigError, match="two robots and a square box; say --object cuboid"):
-        PressingScript(env.task, 5, "cpu")
+        PressingScript(env.task, (), 5, "cpu")
 
 
 def test_a_collectors_team_begins_with_the_scripts_actions(script: PressingScript) -> None:
@@ -168,6 +169,38 @@ def test_a_trained_team_is_a_teacher() -> None:
     assert torch.equal(spec.teacher(obs), team(obs))
     student = TaughtHasac(cfg, NetworkCfg((16,), sets="deep_set"), spec)
     assert student.act_untrained(obs).shape == (2, 2, 3)
+
+
+def test_robots_with_senses_have_a_teacher_with_exact_observations() -> None:
+    env = worlds(
+        2,
+        observation="sets",
+        replaced_observations={"others": "others_and_age"},
+        senses={"name": "onboard"},
+    )
+    cfg = TaughtHasacCfg(teacher="pretrained:any")
+    obs, state = env.reset()
+    spec = cfg.team_spec(env)
+    assert spec.teacher is not None
+    assert spec.teacher_obs is not None
+    exact = spec.teacher_obs(state.unsqueeze(1))
+    assert exact.shape[2] != obs.shape[2]
+    assert spec.teacher(exact).abs().max() > 0.0
+    student = TaughtHasac(cfg, NetworkCfg((16,), sets="deep_set"), spec)
+    assert student.act_untrained(obs).shape == (2, 2, 3)
+
+
+def test_a_team_imitates_what_its_teacher_observes() -> None:
+    env = ToyEnv(8)
+    obs, state = env.reset()
+    team = taught(env, 0.0, teacher_weight=1.0)
+    team.spec = team.spec._replace(teacher=lambda seen: seen, teacher_obs=lambda state: state)
+    values = torch.full((8, 2, 2), 0.5)
+    active = torch.ones(8, 2)
+    batch = Batch(obs, values, values, active, active, active, obs, values)
+    actions = team.act(obs, deterministic=True).actions
+    expected = (actions - 0.5).square().mean()
+    torch.testing.assert_close(team.further_losses(batch)["agent0/imitation_loss"], expected)
 
 
 def test_a_team_with_other_observations_is_no_teacher(env: MultiAgentEnv) -> None:
