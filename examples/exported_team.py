@@ -226,9 +226,10 @@ class World:
             if what.startswith("teammates") and what not in pos:
                 numbers.append(0.0)  # room for a robot that this team does not have
                 continue
-            if what not in pos:
+            if what not in pos or number == "age":
                 raise SystemExit(
-                    f"the team sees {name}, which this example does not compute; add it here"
+                    f"the team sees {name}, which this example does not compute; add it here, or "
+                    "take onboard_team.py for a team with senses"
                 )
             x, y = pos[what] - pos[robot]
             turned = yaw.get(what, 0.0) - yaw[robot]

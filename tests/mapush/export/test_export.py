@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -46,6 +47,8 @@ EXAMPLE = ROOT / "examples" / "exported_team.py"
 sys.path.insert(0, str(EXAMPLE.parent))
 
 import exported_team  # noqa: E402
+import onboard_sensor  # noqa: E402
+import onboard_team  # noqa: E402
 
 
 def make_run(gait: Path, out: Path, *more: str) -> Path:
@@ -110,6 +113,31 @@ def test_the_example_refuses_a_success_that_it_does_not_judge(exported, tmp_path
     assert (success["heading_error_below_rad"], success["rest_s"]) == (0.1, 2.0)
     with pytest.raises(SystemExit, match="success also asks for heading_error_below_rad"):
         exported_team.World(exported, contract)
+
+
+def test_the_onboard_example_knows_what_its_sensors_see(exported, monkeypatch) -> None:
+    """Without errors and hidden bodies it is the true scene."""
+    for name in ("DROPOUT", "LATENCY"):
+        monkeypatch.setattr(onboard_sensor, name, (0.0, 0.0))
+    for name in ("NOISE", "BIAS", "DRIFT"):
+        monkeypatch.setattr(onboard_sensor, name, np.zeros(3))
+    contract = json.loads((exported / "contract.json").read_text())
+    view = SimpleNamespace(field_of_view=6.2832, sight=(0.0, 50.0), seed=0)
+    world = onboard_team.SeenWorld(exported, contract, view)
+    names = [[*of_robot, "object_age"] for of_robot in exported_team.Team(exported, contract).names]
+    true_names = [of_robot[:-1] for of_robot in names]
+    starts = dict(np.load(exported / "starts.npz"))
+    world.begin({name: values[1] for name, values in starts.items()})
+    assert (world.observations(names)[:, -1] == 1.0).all()  # before the first frame
+    for _ in range(12):
+        seen = world.observations(names)
+    assert (seen[:, -1] < 0.05).all()
+    exact = exported_team.World.observations(world, true_names)
+    with pytest.raises(SystemExit, match="take onboard_team.py for a team with senses"):
+        exported_team.World.observations(world, names)
+    is_known = seen[:, :-1] != 0.0
+    assert is_known[:, :6].all()
+    np.testing.assert_allclose(seen[:, :-1][is_known], exact[is_known], atol=1e-6)
 
 
 def follow_the_environment(exported: Path, cfg: config.RunCfg, folder: Path) -> None:

@@ -1,0 +1,89 @@
+"""Run an exported team on what its robots' own sensors see, in plain MuJoCo and NumPy.
+
+``mapush export RUN team --suite onboard_90`` writes the folder of a team that learned with
+``task.senses.name=onboard``, and ``python examples/onboard_team.py team`` runs it. The sensors see
+past objects of boxes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+from exported_team import Team, World, check_files, run_episode
+from onboard_memory import composed
+from onboard_sensor import Sensor
+
+
+class SeenWorld(World):
+    """A world whose observations are the robots' memories."""
+
+    def __init__(self, folder: Path, contract: dict, view: Any) -> None:
+        super().__init__(folder, contract)
+        self._view = view
+        self._generator = np.random.default_rng(view.seed)
+
+    def begin(self, start: dict[str, np.ndarray]) -> None:
+        super().begin(start)
+        self._time = 0.0
+        self._sensors = []
+        for i, name in enumerate(self.names):
+            others = [self.names[i - k] for k in range(1, len(self.names))]
+            self._sensors.append(Sensor(name, others, self._view, self._generator))
+            self._sensors[i].memory.goal = tuple(self.goal[:2])
+
+    def observations(self, names: list[list[str]]) -> np.ndarray:
+        """Return each robot's observation (A, O) after a control step."""
+        bodies = dict(zip(self.names, self.trunks, strict=True)) | {"object": self.object}
+        poses = {}
+        for name, body in bodies.items():
+            matrix = self.data.xmat[body]
+            poses[name] = (*self.data.xpos[body][:2], math.atan2(matrix[3], matrix[0]))
+        boxes = {name: self._boxes(body) for name, body in bodies.items()}
+        outline = np.array([composed(poses["object"], (*p, 0.0))[:2] for p in self.outline])
+        rows = []
+        for sensor, of_robot in zip(self._sensors, names, strict=True):
+            sensor.update(self._time, poses, outline, boxes)
+            rows.append(sensor.memory.numbers(of_robot, self._time))
+        self._time += 1.0 / self.contract["rates"]["control_hz"]
+        return np.array(rows)
+
+    def _boxes(self, body: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Return the centres, axes and half sizes of a body's boxes, from above."""
+        boxes = []
+        for geom in np.flatnonzero(self.model.geom_bodyid == body):
+            if self.model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_BOX:
+                axes = self.data.geom_xmat[geom].reshape(3, 3)[:2, :2]
+                boxes.append((self.data.geom_xpos[geom][:2], axes, self.model.geom_size[geom][:2]))
+        return boxes
+
+
+def main() -> int:
+    """Run a team's episodes in turn and print their endings."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="what mapush export wrote")
+    parser.add_argument("--num_episodes", type=int, default=20)
+    parser.add_argument("--field_of_view", type=float, default=0.5 * math.pi, help="[rad]")
+    parser.add_argument("--sight", type=float, nargs=2, default=(0.3, 3.0), help="[m]")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    check_files(arguments.folder)
+    contract = json.loads((arguments.folder / "contract.json").read_text())
+    world = SeenWorld(arguments.folder, contract, arguments)
+    starts = np.load(arguments.folder / contract["starts"])
+    for i in range(min(arguments.num_episodes, len(starts["qpos"]))):
+        start = {name: values[i] for name, values in starts.items()}
+        outcome, seconds = run_episode(world, Team(arguments.folder, contract), start)
+        sys.stdout.write(f"episode {i}: {outcome} after {seconds:.2f} s\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""The examples of an exported onboard team: memory, sensor and ROS 2 bridge."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mapush.extensions.onboard.model import OnboardSenses
+from mapush.extensions.onboard.sight import Sensor
+from mqe.extensions import load_extensions
+from mqe.world.scene import STEP_DT
+from tests.support.paths import ROOT
+from tests.support.pushing import make_state, make_task
+
+sys.path.insert(0, str(ROOT / "examples"))
+
+import onboard_sensor  # noqa: E402
+import ros2_bridge  # noqa: E402
+from onboard_memory import Memory, composed  # noqa: E402
+
+load_extensions()
+NAMES = ("goal_x", "object_x", "object_y", "object_sin_yaw", "teammates0_present", "object_age")
+
+
+def test_a_detection_moves_with_the_odometry_and_ages() -> None:
+    memory = Memory(["robot1"], memory_time=2.0)
+    memory.goal = (4.0, 0.0)
+    memory.move(0.0, (0.0, 0.0, 0.0))
+    memory.move(0.1, (0.5, 0.0, 0.0))
+    memory.detect(0.0, {"object": (2.0, 1.0, 0.3), "robot1": (0.0, 1.0, 0.0)})  # arrived late
+    memory.move(1.0, (1.0, 0.0, 0.5 * math.pi))
+    numbers = memory.numbers(NAMES, 1.0)
+    expected = [0.0, 1.0, -1.0, math.sin(0.3 - 0.5 * math.pi), 1.0, 0.5]
+    np.testing.assert_allclose(numbers, expected, atol=1e-9)
+    assert memory.numbers(NAMES, 2.0).tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+
+
+def test_a_new_detection_replaces_the_outline() -> None:
+    memory = Memory([])
+    memory.move(0.0, (0.0, 0.0, 0.0))
+    memory.detect(0.0, {"object": (2.0, 0.0, 0.0), "outline3": (1.5, 0.0, 0.0)})
+    assert memory.numbers(["outline3_present", "outline3_x"], 0.0).tolist() == [1.0, 1.5]
+    memory.detect(0.1, {"object": (2.0, 0.0, 0.0), "outline4": (1.5, 0.0, 0.0)})
+    assert memory.numbers(["outline3_present", "outline4_present"], 0.1).tolist() == [0.0, 1.0]
+
+
+def test_an_unknown_input_ends_the_program() -> None:
+    memory = Memory([])
+    memory.move(0.0, (0.0, 0.0, 0.0))
+    memory.detect(0.0, {"object": (2.0, 0.0, 0.0)})
+    with pytest.raises(SystemExit, match="observes object_mass, which this example lacks"):
+        memory.numbers(["object_mass"], 0.0)
+
+
+def box(pose: Any, half: Any) -> list[Any]:
+    cos, sin = math.cos(pose[2]), math.sin(pose[2])
+    return [(np.array(pose[:2]), np.array([[cos, -sin], [sin, cos]]), np.array(half))]
+
+
+def scenes(num_scenes: int) -> np.ndarray:
+    """Return poses (S, 3, 3) of robot, teammate and object."""
+    draw = np.random.default_rng(3)
+    return draw.uniform(-2.5, 2.5, (num_scenes, 3, 3)) * (1.0, 1.0, 1.2)
+
+
+def test_it_sees_what_the_librarys_sensor_sees() -> None:
+    """Outline points in 20 drawn scenes of two robots, behind the object and behind the mate."""
+    task = make_task(1, 2, senses={"name": "onboard"})
+    model = task._senses
+    assert isinstance(model, OnboardSenses)
+    trunks = model._views.trunks
+    half = np.array(task.constants.object.geoms[0].half_extents[:2])
+    points = task.constants.footprint.points[0].numpy()
+    view = SimpleNamespace(field_of_view=1.5708, sight=(0.3, 3.0))
+    num_seen = 0
+    for robot, mate, thing in scenes(20):
+        state = make_state(
+            [robot[:2].tolist(), mate[:2].tolist()],
+            [robot[2], mate[2]],
+            thing[:2].tolist(),
+            thing[2],
+            [4.0, 1.0],
+        )
+        places = torch.cat((state.body_pos[..., :2], state.frame[..., 0, :]), dim=-1)
+        poses = places.unsqueeze(1).expand(-1, 2, -1, -1)
+        cosine = torch.full((1, 2), math.cos(0.5 * view.field_of_view))
+        sensor = Sensor(places[:, :2, :2], places[:, :2, 2:], cosine, *view.sight)
+        expected = model._views(sensor, poses)[0][0, 0].numpy()
+
+        trunk = composed(mate, (*trunks.center[1].tolist(), 0.0))
+        boxes = {"object": box(thing, half), "robot1": box(trunk, trunks.half_size[1].numpy())}
+        outline = np.array([composed(thing, (*point, 0.0))[:2] for point in points])
+        generator = np.random.default_rng(0)
+        ours = onboard_sensor.Sensor("robot0", ["robot1"], view, generator)
+        is_seen = ours._sees(tuple(robot), outline, boxes, {"robot0"})
+        assert (is_seen != expected).sum() <= 1  # by rounding at an edge
+        num_seen += int(expected.sum())
+    assert num_seen > 10
+
+
+def test_its_odometry_drifts_and_its_detections_come_late(monkeypatch) -> None:
+    for name, value in (("DROPOUT", (0.0, 0.0)), ("NOISE", np.zeros(3)), ("BIAS", np.zeros(3))):
+        monkeypatch.setattr(onboard_sensor, name, value)
+    view = SimpleNamespace(field_of_view=6.2832, sight=(0.0, 50.0))
+    sensor = onboard_sensor.Sensor("robot0", [], view, np.random.default_rng(1))
+    thing = (20.0, 1.0, 0.0)
+    outline = np.array([composed(thing, (x, y, 0.0))[:2] for x in (-0.5, 0.5) for y in (-0.5, 0.5)])
+    arrival = None
+    for step in range(251):
+        time = step * STEP_DT
+        poses = {"robot0": (0.04 * step, 0.0, 0.0), "object": thing}
+        sensor.update(time, poses, outline, {"object": box(thing, (0.5, 0.5))})
+        if arrival is None and sensor.memory.numbers(["object_age"], time)[0] < 1.0:
+            arrival = time
+    assert arrival is not None
+    assert 0.05 <= arrival <= 0.2 + 0.15 + STEP_DT
+    assert 0.0 < math.dist(sensor._believed[:2], (10.0, 0.0)) < 0.35
+    # The object is known in the same drifted frame.
+    x, y = sensor.memory.numbers(["object_x", "object_y"], time)
+    assert (x, y) == (pytest.approx(10.0, abs=0.1), pytest.approx(1.0, abs=0.3))
+
+
+def message(time: float, pose: Any, *, is_odom: bool = False) -> dict[str, Any]:
+    x, y, yaw = pose
+    turn = {"x": 0.0, "y": 0.0, "z": math.sin(0.5 * yaw), "w": math.cos(0.5 * yaw)}
+    spatial = {"position": {"x": x, "y": y, "z": 0.3}, "orientation": turn}
+    stamp = {"sec": int(time), "nanosec": round(1e9 * (time % 1.0))}
+    return {"header": {"stamp": stamp}, "pose": {"pose": spatial} if is_odom else spatial}
+
+
+class Echo:
+    """Stands for an actor: its command is the first three inputs."""
+
+    def __init__(self, path: str) -> None:
+        assert path.endswith("actor_agent1.onnx")
+
+    def run(self, outputs: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [inputs["obs"][:, :3]]
+
+
+@pytest.fixture
+def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ros2_bridge.Bridge:
+    names = ["object_x", "robot0_y", "goal_x", "object_age"]
+    contract = {
+        "robots": [{"name": "robot0"}, {"name": "robot1"}],
+        "rates": {"decision_hz": 10.0},
+        "models": {"actor_agent1.onnx": {"inputs": {"obs": {"names": names}}}},
+    }
+    (tmp_path / "contract.json").write_text(json.dumps(contract))
+    monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Echo))
+    return ros2_bridge.Bridge(tmp_path, "robot1")
+
+
+def test_the_bridge_decides_over_recorded_messages(bridge) -> None:
+    recorded = [("goal_pose", message(0.0, (5.0, 0.0, 0.0)))]
+    for step in range(11):  # 50 Hz
+        recorded.append(("odom", message(0.02 * step, (0.1 * step, 0.0, 0.0), is_odom=True)))
+        if step == 3:
+            recorded.append(("detections/object", message(0.0, (2.0, 0.5, 0.1))))
+            recorded.append(("detections/robot0", message(0.04, (0.0, 1.5, 0.0))))
+    lines = [json.dumps({"topic": topic, "message": content}) for topic, content in recorded]
+    times, commands = zip(*bridge.replay(iter(lines)), strict=True)
+    assert times == pytest.approx((0.0, 0.1, 0.2))
+    np.testing.assert_allclose(
+        np.array(commands), [[0.0, 0.0, 5.0], [1.5, 1.5, 4.5], [1.0, 1.5, 4.0]], atol=1e-6
+    )
+
+
+def test_the_bridge_stands_without_a_goal(bridge) -> None:
+    bridge.receive("odom", message(0.0, (1.0, 0.0, 0.0), is_odom=True))
+    assert not bridge.command(0.1).any()
+    with pytest.raises(KeyError, match="imu"):
+        bridge.receive("imu", message(0.0, (0.0, 0.0, 0.0)))
+    assert "rclpy" not in sys.modules
