@@ -50,7 +50,7 @@ SLOW := $(addprefix tests/,test_site.py test_docs.py test_faults.py test_other_s
   navigate/test_shipped_leader.py onboard/test_onboard.py pivoting/test_pivoting.py report/test_report.py) \
   $(addprefix mqe/,env/test_decision_graph.py sim/test_warp.py sim/test_warp_contacts.py sim/test_warp_kernels.py \
   tasks/push/test_scripted.py viewer/test_video.py world/test_friction.py \
-  world/test_randomization.py world/test_shapes.py))
+  world/test_kerbs.py world/test_randomization.py world/test_shapes.py world/test_slope.py))
 slow: $(VENV)/.installed-test
 	$(RUN) pytest -q -n 2 -m slow $(SLOW)
 	HYPOTHESIS_PROFILE=many $(RUN) pytest -q -n 0 tests/test_properties.py

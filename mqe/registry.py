@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import mujoco
@@ -16,7 +16,7 @@ from mqe.config import ConfigError, checked, install, option, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry
 from mqe.host_memory import check_room
-from mqe.sim.simulator import Simulator
+from mqe.sim.simulator import GRAVITY_FIELD, Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH
 from mqe.vec_env import ALL_WORLDS, Share
@@ -223,6 +223,10 @@ def make_env(
     varied = model_fields(env.randomize, setup.scene, setup.fields, streams, env.num_envs)
     for field, values in varied.items():
         simulator.set_field(field, values)
+    gravity = varied.get(GRAVITY_FIELD)
+    if gravity is not None:
+        against_gravity = torch.nn.functional.normalize(-gravity).to(device, torch.float32)
+        setup = setup._replace(scene=replace(setup.scene, against_gravity=against_gravity))
     actions = (env.num_envs, setup.task.spec.num_agents, setup.task.spec.action_size)
     randomization = Randomization(
         env.randomize,

@@ -38,7 +38,7 @@ class GaitTerm(NamedTuple):
 
 
 GAIT_TERMS = (
-    GaitTerm("gravity", 3, scale=-1.0),  # observed as the world's up, against gravity
+    GaitTerm("gravity", 3, scale=-1.0),  # observed as the direction against gravity
     GaitTerm("turn_rates", 3, scale=0.25),
     GaitTerm("command", 3, scale=2.0),
     GaitTerm("joint_pos", NUM_JOINTS),  # [rad] from the default pose
@@ -124,7 +124,7 @@ class Trot:
         # (sin a, cos a) is the point at angle pi / 2 - a on the circle.
         clock = on_circle(moving.float(), torch.sub(self._quarter, memory.phase, alpha=TWO_PI))
         parts = {
-            "gravity": state.up_b,
+            "gravity": state.against_gravity_b,
             "turn_rates": state.robot_angvel_b,
             "command": command,
             "joint_pos": state.joint_pos,

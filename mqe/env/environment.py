@@ -496,6 +496,8 @@ class MultiAgentEnv:
             targets, self._episode, self._steps
         )
         self._disturb(velocity_kicks)
+        if self.randomization.has_moving_goals:
+            self.sim.data.mocap_pos[:, 0, :2].add_(STEP_DT * self.randomization.goal_velocity())
         if self._features.moved_props is not None:
             pos = self._features.moved_props()
             if pos is not None:
@@ -596,6 +598,8 @@ class MultiAgentEnv:
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return obs and critic state for W worlds and their ``memory``. W is N or 2 N."""
         obs, critic_state = self.task.observe(state, memory)
+        if self.randomization.has_bias:
+            obs = self.task.observe(self.randomization.biased(state), memory)[0]
         obs = self.randomization.add_noise(
             obs,
             self._episode,

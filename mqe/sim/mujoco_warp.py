@@ -19,7 +19,13 @@ from mujoco.batch import Batch
 from mujoco_warp import OverflowType
 from torch import Tensor
 
-from mqe.sim.simulator import GraphSupport, SimulatorData, SimulatorFeatures, integration_state
+from mqe.sim.simulator import (
+    GRAVITY_FIELD,
+    GraphSupport,
+    SimulatorData,
+    SimulatorFeatures,
+    integration_state,
+)
 from mqe.sim.warp_kernels import load_in_parallel, recorded_launches
 
 wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
@@ -303,13 +309,18 @@ class MujocoWarpSimulator:
     def _make_model(self) -> None:
         self._renew()
         with self._place():
+            fields = dict(self._fields)
+            gravity = fields.pop(GRAVITY_FIELD, None)
             self._model = mjw.put_model(
-                self._known, batch_sizes=dict.fromkeys(self._fields, self.num_envs)
+                self._known, batch_sizes=dict.fromkeys(fields, self.num_envs)
             )
             self._model.opt.warn_overflow = 0  # the flags are read instead
-            for name, values in self._fields.items():
+            for name, values in fields.items():
                 view = wp.to_torch(getattr(self._model, name))
                 view.copy_(values.view_as(view))
+            if gravity is not None:
+                # ``put_model`` has no batches of options
+                self._model.opt.gravity = wp.from_torch(gravity, wp.vec3)
 
     def _make_data(self, size: Capacity) -> None:
         self._renew()

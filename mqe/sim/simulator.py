@@ -10,6 +10,8 @@ import mujoco
 import torch
 from torch import Tensor
 
+GRAVITY_FIELD = "opt.gravity"  # (3,) [m/s^2] per world
+
 
 class SimulatorError(RuntimeError):
     """A simulator cannot be started, or is lost: one line for the user. The run can resume from

@@ -18,7 +18,7 @@ from mqe.tasks.terms import TermRegistry
 from mqe.world.objects import ROBOT_FLOOR_FRICTION, ObjectCfg
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import DEFAULT_ROBOT, MODELS, ROBOTS
-from mqe.world.scene import MAX_ROBOTS, Scene, sliding_force
+from mqe.world.scene import GROUNDS, MAX_ROBOTS, Scene, sliding_force
 from mqe.world.streams import Streams
 
 LEAST_FOOT_FRICTION = 0.05  # wet ice
@@ -46,6 +46,11 @@ class EnvCfg:
         "friction of the floor with robots: sliding, or sliding, torsion [m] and rolling [m]",
         min=0.0,
         max=10.0,
+    )
+    ground: str = option(
+        "flat",
+        "floor under the robots: flat, or with kerbs of 2 to 4 cm, which objects do not touch",
+        choices=GROUNDS,
     )
     imports: tuple[str, ...] = option(
         (), "user modules imported by --import; recorded, never imported from a settings file"

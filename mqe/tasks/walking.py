@@ -149,6 +149,7 @@ def walking_entry(task: type[WalkingTask]) -> TaskEntry:
             robots=env.robots,
             model=env.model,
             foot_friction=env.foot_friction,
+            ground=env.ground,
         )
         robots = Robots(scene.robots, device)
         return TaskSetup(scene, task(cfg, env.num_envs, robots, streams, terms), {})

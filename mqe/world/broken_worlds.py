@@ -151,6 +151,8 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
     num_others = SceneState.OBSTACLE_ROWS * scene.num_obstacles
     named += [("obstacles", (-_UNBOUNDED, _UNBOUNDED))] * num_others
+    if scene.against_gravity is not None:
+        named += [("gravity", (-_UNBOUNDED, _UNBOUNDED))] * 3
     assert len(named) == scene.num_rows
     if scene.object is not None:
         # A ball around the object's origin that is all object: a trunk's origin inside it is deep

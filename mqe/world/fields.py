@@ -44,5 +44,5 @@ def object_friction_fields(scene: Scene, friction: Tensor) -> WorldFields:
 def floor_friction_fields(scene: Scene, friction: Tensor) -> WorldFields:
     """Return the field for the floor's ``friction`` (N,) under the robots' feet."""
     fields = WorldFields(scene, len(friction))
-    fields["geom_friction"][:, scene.model.geom("floor").id, 0] = friction.double()
+    fields["geom_friction"][:, scene.ground_geoms, 0] = friction.double().unsqueeze(1)
     return fields

@@ -7,6 +7,7 @@ episode therefore does not depend on the number of worlds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
@@ -16,11 +17,14 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, option
+from mqe.sim.simulator import GRAVITY_FIELD
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
 from mqe.world.fields import WorldFields
-from mqe.world.geometry import TWO_PI, length, on_circle
+from mqe.world.geometry import TWO_PI, length, on_circle, rotate_2d
 from mqe.world.layout import Layout
-from mqe.world.scene import ACTUATOR_LAG, MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
+from mqe.world.robots import NUM_JOINTS
+from mqe.world.scene import ACTUATOR_LAG, GRAVITY, MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
+from mqe.world.state import SceneState
 from mqe.world.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
@@ -38,9 +42,27 @@ DC_RESISTANCE = 0
 DC_STIFFNESS = 4
 DC_DAMPING = 6
 # Settings with a value for each world, in the order of their draws
-_PER_WORLD = ("object_mass", "object_friction", "ground_friction", "payload", "motor_strength")
-LOSSES = ("dead", "absent", "late")
+_PER_WORLD = (
+    "object_mass",
+    "object_friction",
+    "ground_friction",
+    "payload",
+    "motor_strength",
+    "weak_robot",
+    "slope",
+)
+# Settings of the object and its goal, with the values at which they have no effect
+_OF_THE_OBJECT = {
+    "object_mass": 1.0,
+    "object_friction": 1.0,
+    "place_bias": 0.0,
+    "heading_bias": 0.0,
+    "goal_speed": 0.0,
+}
+LOSSES = ("dead", "absent", "late", "idle")
 ABSENT_DISTANCE = 10.0  # [m] from the middle of the arena to a robot that never comes
+IDLE_DISTANCE = 2.2  # [m] from the object to an idle robot
+IDLE_BEARING = 0.25 * math.pi  # [rad] of an idle robot, from the way to the goal
 _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
 
 
@@ -60,6 +82,15 @@ class RandomizationCfg:
     payload: Span = option(0.0, "mass added to every trunk, per world [kg]", min=-3.0, max=20.0)
     motor_strength: Span = option(
         1.0, "factor on motor stiffness, damping and torque limits, per world", min=1e-3, max=10.0
+    )
+    weak_robot: Span = option(
+        1.0, "further factor on the motors of one robot, drawn per world", min=1e-3, max=10.0
+    )
+    slope: Span = option(
+        0.0,
+        "slope of the ground, uphill in a direction drawn per world [rad]",
+        min=0.0,
+        max=0.5,
     )
     action_latency: Span = option(
         0.0,
@@ -83,6 +114,18 @@ class RandomizationCfg:
         min=0.0,
         max=10.0,
     )
+    place_bias: Span = option(
+        0.0,
+        "distance of the observed object from the true one, in a direction drawn per episode [m]",
+        min=0.0,
+        max=10.0,
+    )
+    heading_bias: Span = option(
+        0.0, "error of the object's observed heading, per episode [rad]", min=-3.2, max=3.2
+    )
+    goal_speed: Span = option(
+        0.0, "speed of the goal, in a direction drawn per episode [m/s]", min=0.0, max=1.0
+    )
     kick_speed: Span = option(
         0.0, "sudden change of every trunk's velocity [m/s]", min=0.0, max=5.0
     )
@@ -96,8 +139,8 @@ class RandomizationCfg:
     lost_robots: tuple[str, ...] = option(
         (),
         "ways to lose one robot of a team, one drawn for each episode: dead (motors without power "
-        "from lost_time on; it lies there), absent (it stands 10 m away) or late (it stands until "
-        "lost_time)",
+        "from lost_time on; it lies there), absent (it stands 10 m away), late (it stands until "
+        "lost_time) or idle (it stands on the object's far side, observed like a teammate)",
         choices=LOSSES,
     )
     lost_share: float = option(
@@ -155,17 +198,18 @@ def model_fields(
 
     Raises ConfigError if ``cfg`` varies a missing object.
     """
-    for name in ("object_mass", "object_friction"):
-        if scene.object is None and _varies(getattr(cfg, name), 1.0):
+    for name, neutral in _OF_THE_OBJECT.items():
+        if scene.object is None and _varies(getattr(cfg, name), neutral):
             raise ConfigError(
-                f"env.randomize.{name}: this task has no object; leave the setting at 1"
+                f"env.randomize.{name}: this task has no object; leave the setting at {neutral:g}"
             )
-    spans = [getattr(cfg, name) for name in _PER_WORLD]
+    ranges = {name: bounds(getattr(cfg, name)) for name in _PER_WORLD}
+    ranges |= {"uphill": (0.0, TWO_PI), "weak_number": (0.0, float(scene.num_robots))}
     device = streams.device
-    drawn = UniformRanges([bounds(span) for span in spans], device).draw(
+    drawn = UniformRanges([*ranges.values()], device).draw(
         streams, _WORLD, torch.zeros(num_envs, dtype=torch.int64, device=device)
     )
-    values = dict(zip(_PER_WORLD, drawn.cpu().double().unbind(dim=1), strict=True))
+    values = dict(zip(ranges, drawn.cpu().double().unbind(dim=1), strict=True))
     made = WorldFields(scene, num_envs, given)
     if _varies(cfg.object_mass, 1.0):
         body = scene.model.body("object").id
@@ -189,11 +233,19 @@ def model_fields(
         made["pair_friction"][:, :, :2] *= object_friction.view(-1, 1, 1)
     if _varies(cfg.ground_friction, 1.0):
         ground_friction = values["ground_friction"]
-        made["geom_friction"][:, scene.model.geom("floor").id, 0] *= ground_friction
+        made["geom_friction"][:, scene.ground_geoms, 0] *= ground_friction.unsqueeze(1)
         if scene.object is not None:
             made["pair_friction"][:, :, :2] *= ground_friction.view(-1, 1, 1)
-    if _varies(cfg.motor_strength, 1.0):
-        _scale_motors(made, scene.model, values["motor_strength"])
+    if _varies(cfg.motor_strength, 1.0) or _varies(cfg.weak_robot, 1.0):
+        robots = torch.arange(scene.model.nu) // NUM_JOINTS
+        is_weak = robots == values["weak_number"].floor().unsqueeze(1)
+        weakness = torch.where(is_weak, values["weak_robot"].unsqueeze(1), 1.0)
+        _scale_motors(made, scene.model, values["motor_strength"].unsqueeze(1) * weakness)
+    if _varies(cfg.slope, 0.0):
+        slope = values["slope"]
+        downhill = on_circle(-GRAVITY * slope.sin(), values["uphill"])
+        vertical = -GRAVITY * slope.cos()
+        made[GRAVITY_FIELD] = torch.cat((downhill, vertical.unsqueeze(1)), dim=1)
     return made
 
 
@@ -245,7 +297,9 @@ class Randomization:
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
         # Robots that die, are late, or stay away.
         self.has_losses = bool(cfg.lost_robots) or largest > 0
-        self.has_absences = "absent" in cfg.lost_robots or largest > 0
+        self.has_absences = bool({"absent", "idle"} & {*cfg.lost_robots}) or largest > 0
+        self.has_bias = _varies(cfg.place_bias, 0.0) or _varies(cfg.heading_bias, 0.0)
+        self.has_moving_goals = _varies(cfg.goal_speed, 0.0)
         # Within a decision.
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
@@ -265,6 +319,12 @@ class Randomization:
                 "lost_agent": [(0.0, float(num_agents))],
                 "lost_way": [(0.0, float(len(cfg.lost_robots)))],  # its place in ``lost_robots``
                 "lost_time": [bounds(cfg.lost_time)],  # [s]
+            }
+        if self.has_bias or self.has_moving_goals:
+            ranges |= {
+                "place_bias": [bounds(cfg.place_bias), (0.0, TWO_PI)],  # [m], direction [rad]
+                "heading_bias": [bounds(cfg.heading_bias)],  # [rad]
+                "goal_speed": [bounds(cfg.goal_speed), (0.0, TWO_PI)],  # [m/s], direction [rad]
             }
         if largest > 0:
             ranges |= {
@@ -298,7 +358,7 @@ class Randomization:
         """Start episode number ``episode`` (N,) in the worlds of ``mask`` (N,)."""
         self._delay.begin(mask)
         self._actions.begin(mask)
-        if self.has_latency or self.changes_actions:
+        if self.has_latency or self.changes_actions or "goal_speed" in self._draws:
             # Worlds in the middle of an episode draw the same numbers again.
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
         if self.has_losses:
@@ -323,7 +383,7 @@ class Randomization:
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
         if self.has_losses:
             is_late = self._lost["late"] & ~self._is_past_loss(step)
-            is_waiting = self._lost["absent"] | is_late
+            is_waiting = self._lost["absent"] | self._lost["idle"] | is_late
             actions = actions.masked_fill(is_waiting.unsqueeze(2), 0.0)
         if not self.has_command_latency:
             return actions
@@ -332,12 +392,20 @@ class Randomization:
         return self._actions.at(late.to(torch.int64))
 
     def placed(self, layout: Layout) -> Layout:
-        """Return the initial layout with absent robots far away, in their own direction."""
+        """Return the initial layout with absent robots far away, in their own direction, and idle
+        ones on the object's far side.
+        """
         if not self.has_absences:
             return layout
         planar = layout.robot_pos[..., :2]
         far = planar * (ABSENT_DISTANCE / length(planar).clamp(min=1e-6)).unsqueeze(-1)
         moved = torch.where(self._lost["absent"].unsqueeze(-1), far, planar)
+        if "idle" in self.cfg.lost_robots:
+            object_pos = layout.object_pos[:, :2]
+            way = layout.goal_pos[:, :2] - object_pos
+            way = IDLE_DISTANCE / length(way).clamp(min=1e-6).unsqueeze(-1) * way
+            far_side = object_pos + rotate_2d(way, torch.full_like(way[:, 0], IDLE_BEARING))
+            moved = torch.where(self._lost["idle"].unsqueeze(-1), far_side.unsqueeze(1), moved)
         robot_pos = torch.cat((moved, layout.robot_pos[..., 2:]), dim=-1)
         return layout._replace(robot_pos=robot_pos)
 
@@ -415,6 +483,24 @@ class Randomization:
         noisy = obs + noise.repeat(len(obs) // len(noise), 1, 1)
         return torch.where(obs == 0.0, obs, noisy) if spares_zeros else noisy
 
+    def goal_velocity(self) -> Tensor:
+        """Return the velocities of the goals in the present episodes, (N, 2) [m/s]."""
+        return on_circle(*self._draws["goal_speed"].unbind(dim=1))
+
+    def biased(self, state: SceneState) -> SceneState:
+        """Return the scene of W worlds with the observed object in place of the true one. W is a
+        multiple of N.
+        """
+        observed = state.like(state.rows.clone())
+        repeats = len(observed.object_pos) // len(self._drawn)
+        offset = on_circle(*self._draws["place_bias"].unbind(dim=1))
+        observed.object_pos[:, :2].add_(offset.repeat(repeats, 1))
+        # A turn about the vertical turns w and z, and x and y, by half its angle.
+        half = 0.5 * self._draws["heading_bias"].repeat(repeats, 1)
+        pairs = observed.object_quat[:, [[0, 3], [1, 2]]]
+        observed.object_quat[:, [0, 3, 1, 2]] = rotate_2d(pairs, half).flatten(1)
+        return observed
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state carried between control steps."""
         return {
@@ -452,17 +538,18 @@ def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents
 
 
 def _scale_motors(made: WorldFields, model: mujoco.MjModel, strength: Tensor) -> None:
-    """Multiply all motors' stiffness, damping and torque limits by ``strength`` (N,).
+    """Multiply each motor's stiffness, damping and torque limits by ``strength`` (N, nu).
 
     No-load speeds stay.
     """
     is_dc = torch.as_tensor(model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR)
-    factor = strength.unsqueeze(1)
-    made["actuator_forcerange"][:] *= factor.unsqueeze(2)
+    made["actuator_forcerange"][:] *= strength.unsqueeze(2)
     if not is_dc.all():
+        factor = strength[:, ~is_dc]
         made["actuator_gainprm"][:, ~is_dc, 0] *= factor
         made["actuator_biasprm"][:, ~is_dc, 1:3] *= factor.unsqueeze(2)
     if is_dc.any():
+        factor = strength[:, is_dc]
         made["actuator_gainprm"][:, is_dc, DC_RESISTANCE] /= factor
         for gain in (DC_STIFFNESS, DC_DAMPING):
             made["actuator_gainprm"][:, is_dc, gain] *= factor

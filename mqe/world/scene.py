@@ -14,7 +14,8 @@ import mujoco
 import torch
 from torch import Tensor
 
-from mqe.sim.simulator import Simulator
+from mqe.sim.simulator import GRAVITY_FIELD, Simulator
+from mqe.world.geometry import length
 from mqe.world.layout import Layout
 from mqe.world.objects import (
     ROBOT_FLOOR_FRICTION,
@@ -41,6 +42,10 @@ ARENA_HALF_SIZE = 12.0  # [m]
 WALL_HEIGHT = 0.5  # [m]
 WALL_THICKNESS = 0.1  # [m]
 GOAL_HEIGHT = 0.004  # [m] of the disc that the goal is drawn as
+GROUNDS = ("flat", "kerbs")
+KERB_HEIGHTS = (0.02, 0.03, 0.04)  # [m] in turn
+KERB_WIDTH = 0.3  # [m]
+KERB_SPACING = 1.5  # [m]
 
 # Contacts as stiff as a 200 Hz step allows (time constant of two steps, MuJoCo's least), so that
 # feet and objects do not sink in. A larger impedance (solimp 0.99) gains nothing, and the line
@@ -87,6 +92,8 @@ class Scene:
     # Slots of obstacles; an episode's layout places each, or parks it below the floor.
     obstacles: tuple[ObstacleCfg, ...] = ()
     num_markers: int = 0  # spots on the floor that a task may move, drawn and nothing else
+    # (N, 3) each world's direction against gravity; None: the ground is level.
+    against_gravity: Tensor | None = None
 
     @property
     def num_robots(self) -> int:
@@ -117,12 +124,18 @@ class Scene:
     def num_rows(self) -> int:
         """Return the number of rows in a state."""
         sizes = SceneState.sizes(self.num_robots, self.object is not None)
-        return sum(sizes) + SceneState.OBSTACLE_ROWS * self.num_obstacles
+        num_slope_rows = 0 if self.against_gravity is None else 3
+        return sum(sizes) + SceneState.OBSTACLE_ROWS * self.num_obstacles + num_slope_rows
 
     @property
     def trunk_bodies(self) -> list[int]:
         """Return the robots' trunk body ids."""
         return [self.model.body(f"robot{i}/trunk").id for i in range(self.num_robots)]
+
+    @property
+    def ground_geoms(self) -> list[int]:
+        """Return the geom ids of the floor and its kerbs."""
+        return (self.model.geom_contype == FLOOR_BIT).nonzero()[0].tolist()
 
     @property
     def object_geoms(self) -> list[int]:
@@ -145,6 +158,7 @@ def build_scene(
     arena: tuple[float, float] = (2.0 * ARENA_HALF_SIZE, 2.0 * ARENA_HALF_SIZE),
     num_markers: int = 0,
     foot_friction: Sequence[float] = (ROBOT_FLOOR_FRICTION,),
+    ground: str = "flat",
 ) -> Scene:
     """Build the scene with 1 to ``MAX_ROBOTS`` robots, an object or none, and a goal.
 
@@ -153,7 +167,7 @@ def build_scene(
     "physical" or "reference", for robots and for objects' contacts. ``arena`` is the length along x
     and y [m] between the walls. ``obstacles`` need an object. ``num_markers`` spots are drawn on
     the floor. ``foot_friction`` is the robots' friction on the floor: sliding, or sliding, torsion
-    [m] and rolling [m].
+    [m] and rolling [m]. ``ground`` is one of ``GROUNDS``.
     """
     team = robots_of(robots, num_robots, model)
     arena_file = files("mqe") / "assets" / "arena.xml"
@@ -164,6 +178,8 @@ def build_scene(
     floor.friction[: len(foot_friction)] = foot_friction
     if len(foot_friction) > 1:
         floor.condim = 6  # with torsion and rolling
+    if ground == "kerbs":
+        _add_kerbs(spec, (arena[0] / 2, arena[1] / 2))
     for i, robot in enumerate(team):
         collision = 1 << (_NUM_FIXED_BITS + i)
         others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~collision
@@ -225,6 +241,8 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
         slots = slice(1, 1 + num_obstacles)
         parts += [data.mocap_pos[:, slots].flatten(1), data.mocap_quat[:, slots].flatten(1)]
         parts.append(data.sensordata[:, scene.num_forces : scene.num_forces + 2 * num_obstacles])
+    if scene.against_gravity is not None:
+        parts.append(scene.against_gravity)
     rows = torch.cat([part.t() for part in parts]).to(torch.float32)
     return SceneState(rows, scene.num_robots, scene.object is not None, num_obstacles)
 
@@ -307,7 +325,8 @@ def with_sliding_force(obj: ObjectCfg, force: float) -> ObjectCfg:
 
 
 def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
-    """Return each world's sliding force, (N,) or (1,) [N], None without an object.
+    """Return each world's sliding force, (N,) or (1,) [N], uphill on a slope, None without an
+    object.
 
     ``fields`` are the model fields (N, ...) with per-world values.
     """
@@ -317,7 +336,11 @@ def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
     mass = fields.get("body_mass", torch.as_tensor(model.body_mass)[None])
     friction = fields.get("pair_friction", torch.as_tensor(model.pair_friction)[None])
     floor = model.pair("object/0-floor").id
-    return GRAVITY * mass[:, model.body("object").id] * friction[:, floor, 0]
+    object_mass = mass[:, model.body("object").id]
+    gravity = fields.get(GRAVITY_FIELD)
+    if gravity is None:
+        return GRAVITY * object_mass * friction[:, floor, 0]
+    return object_mass * (length(gravity[:, :2]) - gravity[:, 2] * friction[:, floor, 0])
 
 
 def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
@@ -348,6 +371,30 @@ def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
             contype=WALL_BIT,
             conaffinity=0,
         )
+
+
+def _add_kerbs(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
+    """Add kerbs across the arena, along x and along y. Robots climb them, objects pass through."""
+    floor = spec.geom("floor")
+    for axis in (0, 1):
+        count = int(half_size[axis] / KERB_SPACING)
+        for k in range(-count, count):
+            height = KERB_HEIGHTS[k % len(KERB_HEIGHTS)]
+            size = [*half_size, height / 2]
+            size[axis] = KERB_WIDTH / 2
+            pos = [0.0, 0.0, height / 2]
+            pos[axis] = (k + 0.5) * KERB_SPACING
+            spec.worldbody.add_geom(
+                type=mujoco.mjtGeom.mjGEOM_BOX,
+                size=size,
+                pos=pos,
+                rgba=(0.50, 0.47, 0.43, 1.0),
+                contype=FLOOR_BIT,
+                conaffinity=0,
+                priority=1,
+                condim=floor.condim,
+                friction=floor.friction,
+            )
 
 
 def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mqe.world.geometry import heading_frame, length, rotation_matrix, yaw_of
+from mqe.world.geometry import heading_frame, length, rotate_inverse, rotation_matrix, yaw_of
 from mqe.world.robots import NUM_JOINTS
 
 # A robot's share of qpos and qvel: its pose and its trunk's velocity, then its joints. An object
@@ -23,8 +23,9 @@ class SceneState:
     """State of N worlds for tasks, float32, on the simulator's device.
 
     World frame unless the name ends in ``_b``: origin in the middle of the arena floor, x forward,
-    y left, z up, quaternions wxyz. Bodies (B) are the A robots and then the object, if the scene
-    has one. A scene without an object has no object quantities. P pairs of robots, K obstacles.
+    y left, z along the floor's normal, quaternions wxyz. On a slope gravity is tilted. Bodies (B)
+    are the A robots and then the object, if the scene has one. A scene without an object has no
+    object quantities. P pairs of robots, K obstacles.
     """
 
     # Of each obstacle: position, quaternion, and how many contacts it has, with anything and with
@@ -34,7 +35,10 @@ class SceneState:
     def __init__(
         self, rows: Tensor, num_robots: int, has_object: bool, num_obstacles: int = 0
     ) -> None:
-        """Name the ``rows`` (X, N): qpos, qvel, contact forces, goal position and obstacles."""
+        """Name the ``rows`` (X, N): qpos, qvel, contact forces, goal position and obstacles.
+
+        On slopes three rows follow: the direction against gravity.
+        """
         self.rows = rows
         self.num_robots = num_robots
         self.has_object = has_object
@@ -75,17 +79,17 @@ class SceneState:
         """Return the scene without obstacles and with its goal at ``position`` (N, 2) [m]."""
         first_goal = sum(self.sizes(self.num_robots, self.has_object)[:3])
         goal = torch.nn.functional.pad(position.t(), (0, 0, 0, 1))
-        rows = torch.cat((self.rows[:first_goal], goal))
+        rows = torch.cat((self.rows[:first_goal], goal, self._parts[-1].t()))
         return SceneState(rows, self.num_robots, self.has_object)
 
     @cached_property
     def _parts(self) -> tuple[Tensor, ...]:
-        """Return the columns of qpos, qvel, forces, goal, and obstacle positions, quaternions and
-        contacts.
+        """Return the columns of qpos, qvel, forces, goal, obstacle positions, quaternions and
+        contacts, and the direction against gravity (none on level ground).
         """
         k = self.num_obstacles
         sizes = (*self.sizes(self.num_robots, self.has_object), 3 * k, 4 * k, 2 * k)
-        return self.rows.t().split(sizes, dim=1)
+        return self.rows.t().split((*sizes, len(self.rows) - sum(sizes)), dim=1)
 
     @property
     def _num_pushes(self) -> int:
@@ -178,8 +182,18 @@ class SceneState:
 
     @property
     def up_b(self) -> Tensor:
-        """(N, A, 3) upward vertical in the body frame of each robot."""
+        """(N, A, 3) upward normal of the floor in the body frame of each robot."""
         return self.rotation[:, : self.num_robots, 2]
+
+    @property
+    def against_gravity_b(self) -> Tensor:
+        """(N, A, 3) direction against gravity in the body frame of each robot, as an IMU measures
+        it.
+        """
+        direction = self._parts[-1]
+        if direction.shape[1] == 0:
+            return self.up_b
+        return rotate_inverse(self.robot_rotation, direction.unsqueeze(1))
 
     @property
     def robot_linvel(self) -> Tensor:
@@ -193,7 +207,7 @@ class SceneState:
 
     @cached_property
     def yaw_rate(self) -> Tensor:
-        """(N, A) [rad/s] yaw rates of the robots about the vertical."""
+        """(N, A) [rad/s] yaw rates of the robots about the floor's normal."""
         return (self.up_b * self.robot_angvel_b).sum(dim=-1)
 
     @cached_property

@@ -61,7 +61,7 @@ def test_a_team_suite_takes_the_force_that_it_says(name: str, forces: list[float
     make_env(cfg.env, cfg.sim, cfg.task, 0).close()
 
 
-@pytest.mark.parametrize("name", ["strain", "robustness"])
+@pytest.mark.parametrize("name", ["strain", "robustness", "rough"])
 def test_every_condition_of_a_suite_is_a_layer_of_settings(name: str) -> None:
     suite = config.load_suite(name)
     for changes in suite.conditions.values():

@@ -36,6 +36,7 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
         robots=env.robots,
         model=env.model,
         foot_friction=env.foot_friction,
+        ground=env.ground,
     )
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)

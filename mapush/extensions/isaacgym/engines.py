@@ -14,6 +14,7 @@ from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimul
 from mqe.config import ConfigError
 from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
 from mqe.world.robots import NUM_JOINTS
+from mqe.world.scene import FLOOR_BIT
 
 _FULL = "the GPU's memory is full: lower env.num_envs, or end what else uses it"
 ISAACGYM = EngineSpec(
@@ -63,6 +64,8 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
             "env.foot_friction: Isaac Gym has only sliding friction; say one number, or take "
             "another --sim"
         )
+    if (model.geom_contype == FLOOR_BIT).sum() > 1:
+        raise ConfigError("env.ground: Isaac Gym has no kerbs; say flat, or take another --sim")
     names = neutral_model.trees(model)
     robots = [name for name in names if name.startswith("robot")]
     object_body = model.body("object").id if "object" in names else -1

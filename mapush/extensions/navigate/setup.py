@@ -46,6 +46,7 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
         problem.arena,
         num_markers=1,
         foot_friction=env.foot_friction,
+        ground=env.ground,
     )
     robots = Robots(scene.robots, device)
     constants = PushConstants(push_cfg, team.num_robots, device)

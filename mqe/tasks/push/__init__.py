@@ -69,6 +69,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
         env.robots,
         env.model,
         foot_friction=env.foot_friction,
+        ground=env.ground,
     )
     robots = Robots(scene.robots, device)
     controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)

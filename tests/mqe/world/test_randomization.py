@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 
 import mujoco
@@ -14,8 +15,9 @@ from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.walking import WalkingCfg
 from mqe.world import randomization
+from mqe.world.geometry import wrap_to_pi
 from mqe.world.objects import OBJECTS
-from mqe.world.randomization import RandomizationCfg
+from mqe.world.randomization import IDLE_DISTANCE, RandomizationCfg
 from mqe.world.scene import STEP_DT, read_state, sliding_forces
 
 CALM = RandomizationCfg()
@@ -26,6 +28,11 @@ SHOWN = {
     "ground_friction": {"ground_friction": (0.5, 0.6)},
     "payload": {"payload": 3.0},
     "motor_strength": {"motor_strength": 0.7},
+    "weak_robot": {"weak_robot": 0.5},
+    "slope": {"slope": 0.1},
+    "place_bias": {"place_bias": 0.1},
+    "heading_bias": {"heading_bias": 0.1},
+    "goal_speed": {"goal_speed": 0.2},
     "action_latency": {"action_latency": 0.04},
     "latency_jitter": {"latency_jitter": 0.02},
     "command_latency": {"command_latency": 0.1},
@@ -231,6 +238,53 @@ def test_noise_has_the_size_that_is_asked_for_and_spares_the_critic():
     assert float(noise.mean()) == pytest.approx(0.0, abs=0.003)
 
 
+def test_a_bias_moves_the_observed_object_for_a_whole_episode_and_spares_the_critic():
+    calm = env_with(CALM, 20)
+    biased = env_with(RandomizationCfg(place_bias=0.1, heading_bias=(-0.2, 0.2)), 20)
+    (clean, state) = calm.reset()
+    (observed, same) = biased.reset()
+    assert torch.equal(state, same)
+    assert torch.equal(calm.state.rows, biased.state.rows)
+    error = observed - clean
+    assert error[..., 2:4].norm(dim=-1).flatten().tolist() == pytest.approx([0.1] * 40, abs=1e-5)
+    assert not error[..., :2].any()
+    turned = torch.atan2(*observed[..., 4:6].unbind(-1)) - torch.atan2(*clean[..., 4:6].unbind(-1))
+    turned = wrap_to_pi(turned)
+    assert torch.allclose(turned[:, 0], turned[:, 1], atol=1e-5)
+    assert 0.1 < float(turned.abs().max()) <= 0.2
+    assert float(turned.min()) < 0.0 < float(turned.max())
+    zeros = torch.zeros(20, 2, 3)
+    later = biased.step(zeros).obs - calm.step(zeros).obs
+    torch.testing.assert_close(later[..., 2:4].norm(dim=-1), error[..., 2:4].norm(dim=-1))
+
+
+def test_a_goal_moves_at_its_speed_and_each_episode_in_its_own_direction():
+    env = env_with(RandomizationCfg(goal_speed=0.2), 6, episode_length_s=1.0)
+    env.reset()
+    ways = []
+    for _ in range(2):
+        start = env.state.goal_pos.clone()
+        for _ in range(5):
+            env.step(torch.zeros(6, 2, 3))
+        ways.append(env.state.goal_pos - start)
+        env.restart(torch.ones(6, dtype=torch.bool))
+    seconds = 5 * env.decision_period * STEP_DT
+    for way in ways:
+        assert way.norm(dim=1).tolist() == pytest.approx([0.2 * seconds] * 6, rel=1e-3)
+    assert not torch.allclose(ways[0], ways[1], atol=1e-3)
+    env.close()
+
+
+def test_one_robot_of_each_world_is_weak():
+    env = env_with(RandomizationCfg(weak_robot=0.5, motor_strength=0.8), 8)
+    limits = torch.stack([fields_of(env, w, "actuator_forcerange") for w in range(8)])
+    factors = limits[..., 1] / torch.as_tensor(env.scene.model.actuator_forcerange[:, 1])
+    by_robot = factors.unflatten(1, (2, 12))
+    assert (by_robot == by_robot[..., :1]).all()
+    pairs = [tuple(round(x, 6) for x in row) for row in by_robot[..., 0].tolist()]
+    assert set(pairs) == {(0.4, 0.8), (0.8, 0.4)}
+
+
 def test_late_commands_are_those_of_a_while_ago():
     env = env_with(RandomizationCfg(command_latency=0.06), 1)
     env.reset()
@@ -304,6 +358,25 @@ def test_a_teammate_that_falls_ends_the_episode_as_before():
     env.randomization.is_out.fill_(True)
     features = env.task.step_features(read_state(env.sim, env.scene), env.state)
     assert not features.is_lost[0].any()
+    env.close()
+
+
+def test_an_idle_robot_stands_on_the_far_side_and_its_mates_observe_it():
+    idle = RandomizationCfg(lost_robots=("idle",))
+    env = env_with(idle, 12, observation="sets", spawn="separated")
+    obs = env.reset()[0]
+    is_idle = env.randomization._lost["idle"]
+    assert (is_idle.sum(dim=1) == 1).all()
+    offset = env.state.robot_pos[is_idle][:, :2] - env.state.object_pos[:, :2]
+    assert offset.norm(dim=1).tolist() == pytest.approx([IDLE_DISTANCE] * 12, abs=1e-4)
+    along = (offset * env.state.goal_direction).sum(dim=1) / IDLE_DISTANCE
+    assert along.tolist() == pytest.approx([math.cos(math.pi / 4)] * 12, abs=1e-4)
+    for _ in range(3):
+        obs = env.step(torch.ones(12, 2, 3)).obs
+    assert bool((obs[..., env.spec.presence] == 1.0).all())
+    commands = env.task._controller._command
+    assert not commands[is_idle].any()
+    assert commands[~is_idle].all()
     env.close()
 
 
