@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from harl_mapush.runs import durable
 from mapush.built_in import extensions
+from mapush.extensions.sweep import child
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
@@ -88,3 +90,21 @@ def test_windows_flushes_files_that_it_may_write(tmp_path: Path, monkeypatch) ->
     monkeypatch.setattr(durable, "IS_WINDOWS", True)
     durable.sync(tmp_path / "file")
     durable.sync(tmp_path)
+
+
+def test_windows_saves_a_trial_whose_sweep_is_gone(monkeypatch) -> None:
+    def terminate(pid: int, number: int) -> None:
+        raise AssertionError("Windows ends the process here, whatever its handlers")
+
+    ends = []
+    monkeypatch.setattr(child.os, "kill", terminate)
+    monkeypatch.delattr(signal, "SIGKILL")
+    monkeypatch.setattr(child.os, "read", lambda file, size: b"")
+    monkeypatch.setattr(child.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(child.os, "_exit", ends.append)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: ends.append("saved"))
+    try:
+        child._end_with_parent()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ends == ["saved", 1]

@@ -43,9 +43,9 @@ def _end_with_parent() -> None:
     """Wait for the end of standard input, then end this process as a cluster would."""
     while os.read(sys.__stdin__.fileno() if sys.__stdin__ else 0, 1024):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # Windows' kill would end the process without a save
     time.sleep(GRACE_S)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(1)
 
 
 if __name__ == "__main__":
