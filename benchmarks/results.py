@@ -1,10 +1,11 @@
-"""Measure shipped teams in suites, for the tables of ``docs/results/teams.md``.
+"""Measure everything that README and ``docs/results/`` state and a CPU can measure.
 
-``python benchmarks/results.py`` runs all commands in ``benchmarks/results/suites.jsonl`` again.
-With a command, ``mapush test pretrained:any --suite team2``, it runs that one; its row
-replaces one with equal suite, object, number of robots and policy, or is new. Scripts in the result
-have rows as well. Changes to the suite by ``--set`` belong to the suite. ``--quick`` runs nothing:
-it names the rows of other weights or worlds than those that ship, and fails if there are any.
+``python benchmarks/results.py`` runs the commands of ``benchmarks/stated.py`` whose rows in
+``benchmarks/results/rows.jsonl`` are missing, outdated or of too few episodes, and writes each row
+as soon as it is there. A second call goes on after the last row. ``--again`` measures fresh rows as
+well, ``--match`` some rows only, ``--episodes`` fewer episodes. ``--plan`` only states the number
+of rows and the time. ``--quick`` runs nothing: it names missing rows, and fails if a row has other
+weights or worlds than those that ship.
 """
 
 from __future__ import annotations
@@ -12,155 +13,235 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
-from harl_mapush import config, test
-from harl_mapush.config.suites import ONE_FEWER
-from harl_mapush.evaluation.policies import policy_names
-from harl_mapush.runs import checkpoint, evaluation_worlds
-from mqe.extensions import load_extensions
-from mqe.registry import TASKS
+from stated import EPISODES, SHIPPED_GAITS, Measurement, measurements
 
-FILE = Path(__file__).parent / "results" / "suites.jsonl"
-ONE_FEWER_FILE = FILE.with_name("one_fewer.jsonl")
-DIGITS = 4  # after the point
+import mqe
+from harl_mapush import config
+from harl_mapush.runs import checkpoint
+from mqe.config import load_yaml
+from mqe.extensions import load_extensions
+from mqe.pretrained import PRETRAINED
+
+FOLDER = Path(__file__).resolve().parent
+FILE = FOLDER / "results" / "rows.jsonl"
+ASSETS = Path(mqe.__file__).parent / "assets"
+LIBRARY = ("mqe", "harl_mapush", "mapush", "configs")
+DIGITS = 5  # after the point
 METRICS = (
     "time_given_success_s",
+    "num_spawned",
     "lesser_useful_share",
     "simultaneous_share",
     "touch_share_of_phase",
     "push_ahead_share",
     "push_feet_share",
+    "spl",
+    "object_contact_share",
+    "robot_contact_share",
 )
-KEY = ("suite", "object", "robots", "policy", "note")
-# Settings that a row does not name: how the result was computed, and what its suite implies.
-UNNAMED = ("sim.", "task.decision_period", "task.shapes")
+KEY = ("suite", "object", "robots", "policy", "condition", "note")
+CPU = ("sim.name=mujoco", "sim.device=cpu", "sim.num_threads=1")  # results do not depend on them
+
+Row = dict[str, Any]
 
 
 def main() -> int:
-    """Measure one row, or all rows. Return the exit code."""
+    """Measure, or only check, the rows. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="only look for outdated rows")
-    parser.add_argument("--result", type=Path, help="a JSON file that the command has written")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="mapush test ...")
+    parser.add_argument("--plan", action="store_true", help="only state rows and time")
+    parser.add_argument("--again", action="store_true", help="measure fresh rows as well")
+    parser.add_argument("--match", nargs="+", default=[""], help="parts of the commands to run")
+    parser.add_argument("--episodes", type=int, help="at most so many for each row")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     load_extensions()
-    if arguments.result and not arguments.command:
-        parser.error("--result needs the command that wrote it")
-    if arguments.command and arguments.command[:2] != ["mapush", "test"]:
-        parser.error("the command must begin with mapush test")
+    plan = {measurement.key: measurement for measurement in measurements()}
+    rows = {key(row): row for row in read(FILE)}
     if arguments.quick:
-        outdated = [
-            row for file in (FILE, ONE_FEWER_FILE) for row in read(file) if is_outdated(row)
-        ]
-        for row in outdated:
-            where = (row[name] for name in ("suite", "object", "robots", "policy"))
-            sys.stdout.write(f"outdated: {' '.join(map(str, where))}\n")
+        outdated = [name for name in rows if name not in plan or is_outdated(rows[name])]
+        for name in outdated:
+            sys.stdout.write(f"outdated: {' '.join(name)}\n")
+        for name in plan.keys() - rows.keys():  # no table states them yet
+            sys.stdout.write(f"missing: {' '.join(name)}\n")
         return 1 if outdated else 0
-    rows = read(FILE)
-    commands = [arguments.command] if arguments.command else _commands(rows)
-    for command in commands:
-        result = measured(command, arguments.result)
-        for row in rows_of(result, command):
-            rows = [other for other in rows if key(other) != key(row)] + [row]
-        FILE.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return 0
+
+    rows = {name: rows[name] for name in plan if name in rows}
+    write([*rows.values()])
+    jobs = []
+    for name, measurement in plan.items():
+        episodes = min(arguments.episodes or measurement.episodes, measurement.episodes)
+        measurement = replace(measurement, episodes=episodes)
+        is_due = arguments.again or name not in rows or is_short(rows[name], episodes)
+        if is_due and any(part in measurement.command() for part in arguments.match):
+            jobs.append(measurement)
+    jobs.sort(key=lambda job: job.key in rows and not is_outdated(rows[job.key]))
+    costs = [expected_seconds(job, rows) for job in jobs]
+    num_failed = 0
+    sys.stdout.write(f"{len(jobs)} of {len(plan)} rows, {minutes(costs, arguments.processes)}\n")
+    if arguments.plan:
+        return 0
+    with ThreadPool(arguments.processes) as pool:
+        for row in pool.imap_unordered(measured, jobs):
+            if row is None:
+                num_failed += 1
+                continue
+            rows = {key(other): other for other in read(FILE)} | {key(row): row}
+            write([*rows.values()])
+            sys.stdout.write(f"{row['seconds']:6.0f} s  {row['command']}\n")
+            sys.stdout.flush()
+    return 1 if num_failed else 0
 
 
-def read(file: Path) -> list[dict[str, Any]]:
+def read(file: Path) -> list[Row]:
     """Return the rows in a file."""
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def _commands(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the commands behind the rows, each once."""
-    commands = dict.fromkeys(row["command"].partition("; its baselines")[0] for row in rows)
-    return [shlex.split(command) for command in commands]
+def write(rows: Sequence[Row]) -> None:
+    """Replace the file of rows."""
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    new_file = FILE.with_suffix(".new")
+    new_file.write_text(text, encoding="utf-8")
+    new_file.replace(FILE)
 
 
-def measured(command: Sequence[str], file: Path | None) -> dict[str, Any]:
-    """Return a command's result. Without ``file`` the command runs first."""
-    if file is not None:
-        return json.loads(file.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "result.json"
-        words = [sys.executable, "-m", *command, "--json", str(path)]
-        subprocess.run(words, check=True)
-        return json.loads(path.read_text(encoding="utf-8"))
+def key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that tell a row from the others."""
+    return tuple(str(row[name]) for name in KEY)
 
 
-def is_outdated(row: Mapping[str, Any]) -> bool:
+def is_short(row: Row, episodes: int) -> bool:
+    """Return whether a row is outdated or has fewer episodes than are asked for."""
+    return is_outdated(row) or (row["num_episodes"] or episodes) < episodes
+
+
+def is_outdated(row: Row) -> bool:
     """Return whether a row's weights or worlds are not the present ones."""
-    return (row["weights"], row["worlds"]) != (weights(row["policy"]), worlds(row["suite"]))
+    return (row["weights"], row["worlds"]) != (weights(row), worlds(row))
 
 
-def weights(policy: str) -> str | None:
-    """Return a digest of a shipped policy's actors, None for a script."""
-    if policy in policy_names():
-        return None
+def weights(row: Mapping[str, Any]) -> str | None:
+    """Return a digest of the shipped actors behind a row, None without any."""
+    team = row["note"].removeprefix("task.team=")
+    if team == row["note"]:
+        team = _suite(row["suite"]).worlds.get("task", {}).get("team", "")
+    names = [name for name in (row["policy"], team) if name.startswith(PRETRAINED)]
+    return "-".join(map(actor_digest, names)) or None
+
+
+@cache
+def actor_digest(policy: str) -> str:
+    """Return a digest of a shipped policy's actors."""
     files = sorted(checkpoint.resolve(policy).glob("actor*"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    return digest(b"".join(file.read_bytes() for file in files))
 
 
-def worlds(suite: str) -> str:
-    """Return a digest of a suite's settings."""
-    text = json.dumps(config.load_suite(suite).worlds, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def worlds(row: Mapping[str, Any]) -> str:
+    """Return a digest of a row's worlds: its suite's settings, its object and the gaits."""
+    suite = _suite(row["suite"])
+    parts = [suite.worlds, suite.conditions.get(row["condition"]), _form(row["object"])]
+    gaits = [actor_digest(f"{PRETRAINED}{name}") for name in SHIPPED_GAITS]
+    return digest(json.dumps([*parts, gaits], sort_keys=True).encode())
 
 
-def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a row's unique key: suite, object, robots, policy and note."""
-    return tuple(row[name] for name in KEY)
+@cache
+def _suite(name: str) -> config.Suite:
+    return config.load_suite(name)
 
 
-def rows_of(result: Mapping[str, Any], command: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the row for a command's team, and one for each measured script."""
-    arguments = test.make_parser().parse(command[2:])
-    arguments.suite = arguments.suite or config.suite_of_policy(arguments.team)
-    folder = None
-    if arguments.team not in policy_names():
-        folder = checkpoint.resolve(arguments.team)
-    cfg = evaluation_worlds.settings(folder, config.flag_values(arguments))
-    suite = arguments.suite or TASKS[cfg.task.name].suite
-    note = [text for text in arguments.set or () if not text.startswith(UNNAMED)]
-    where = {
-        "suite": suite,
-        "object": cfg.task.object if cfg.task.shapes is None else f"shapes {cfg.task.shapes}",
-        "robots": cfg.env.num_agents,
+@cache
+def _form(name: str) -> Any:
+    """Return the parts and the friction of an object, or the digest of the held-out shapes."""
+    if "held_out" in name:
+        return digest((ASSETS / "shapes" / "held_out.json").read_bytes())
+    form = load_yaml(ASSETS / "objects.yaml").get(name, {})
+    return [form.get("geoms"), form.get("friction")]
+
+
+@cache
+def commit() -> str:
+    """Return the last commit of the library, with ``-dirty`` after changes to it."""
+    git = ["git", "-C", str(FOLDER.parent)]
+    log = [*git, "log", "-1", "--format=%h", "--", *LIBRARY]
+    name = subprocess.run(log, capture_output=True, text=True, check=True).stdout.strip()
+    is_dirty = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *LIBRARY], check=False)
+    return f"{name}-dirty" if is_dirty.returncode else name
+
+
+def digest(content: bytes) -> str:
+    """Return twelve digits of a digest."""
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def expected_seconds(job: Measurement, rows: Mapping[tuple[str, ...], Row]) -> float:
+    """Return the processor time that a measurement will take, from the rows that have one."""
+    times = {
+        name: row["seconds"] / (row["num_episodes"] or EPISODES)
+        for name, row in rows.items()
+        if row["seconds"]
     }
-    yield row_of(result, where, arguments.team, " ".join(note), shlex.join(command))
-    for name, metrics in (result.get("baselines") or {}).items():
-        row_key = where
-        policy = name
-        if name == ONE_FEWER:
-            row_key = {**where, "robots": where["robots"] - 1}
-            policy = arguments.team
-        yield row_of(
-            metrics, row_key, policy, " ".join(note), f"{shlex.join(command)}; its baselines"
+    mean = statistics.mean(times.values()) if times else 1.0
+    return job.episodes * times.get(job.key, mean)
+
+
+def minutes(costs: Sequence[float], processes: int) -> str:
+    """Format the time that measurements take: at least that of the longest one."""
+    wall_clock = max([sum(costs) / processes, *costs], default=0.0)
+    return f"about {wall_clock / 60:.0f} minutes of {processes} processors"
+
+
+def measured(job: Measurement) -> Row | None:
+    """Run a measurement in a process of its own and return its row, None after a failure."""
+    settings = [word for setting in CPU for word in ("--set", setting)]
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        words = [*shlex.split(job.command())[1:], *settings, "--json", str(result)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mapush", *words],
+            cwd=FOLDER,
+            stdout=subprocess.DEVNULL,
+            env={"PYTHONPATH": str(FOLDER.parent), **os.environ, "OMP_NUM_THREADS": "1"},
         )
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            sys.stdout.write(f"failed: {job.command()}\n")
+            return None
+        metrics = json.loads(result.read_text(encoding="utf-8"))
+    row = row_of(metrics[0] if job.condition else metrics, job)
+    return row | {"seconds": round(usage.ru_utime + usage.ru_stime, 1)}
 
 
-def row_of(
-    metrics: Mapping[str, Any], where: Mapping[str, Any], policy: str, note: str, command: str
-) -> dict[str, Any]:
+def row_of(metrics: Mapping[str, Any], job: Measurement) -> Row:
     """Return a row with the tables' columns."""
-    columns = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
+    row: Row = {name: getattr(job, name) for name in KEY}
+    row |= {"weights": weights(row), "worlds": worlds(row)}
+    row |= {"commit": commit(), "command": job.command()}
+    if job.suite == "gait":
+        return row | {"num_episodes": None, "metrics": rounded(metrics)}
+    row |= {"num_episodes": metrics["num_episodes"]}
+    row |= {"num_successes": round(metrics["success_rate"] * metrics["num_episodes"])}
+    return row | rounded({name: metrics[name] for name in METRICS if metrics.get(name) is not None})
+
+
+def rounded(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics with fewer digits."""
     return {
-        **where,
-        "policy": policy,
-        "note": note,
-        "weights": weights(policy),
-        "worlds": worlds(where["suite"]),
-        "command": command,
-        "num_episodes": metrics["num_episodes"],
-        "num_successes": round(metrics["success_rate"] * metrics["num_episodes"]),
-        **{name: round(value, DIGITS) for name, value in columns.items()},
+        name: round(value, DIGITS) if isinstance(value, float) else value
+        for name, value in metrics.items()
     }
 
 

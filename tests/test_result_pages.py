@@ -35,52 +35,122 @@ def row(suite: str, obj: str, robots: int, policy: str, successes: int) -> dict[
         "object": obj,
         "robots": robots,
         "policy": policy,
+        "condition": "",
         "note": "",
         "num_episodes": 100,
         "num_successes": successes,
     }
 
 
-def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The program with a plan of two measurements and a file of its own."""
+    module = loaded("benchmarks/results.py", monkeypatch)
+    plan = [
+        module.Measurement("team2", "pretrained:any", "cuboid", 2),
+        module.Measurement("doors", "planner", note="task.team=pretrained:team2"),
+    ]
+    monkeypatch.setattr(module, "measurements", lambda: plan)
+    monkeypatch.setattr(module, "FILE", tmp_path / "rows.jsonl")
+    module.FILE.touch()
+    return module
+
+
+def run(results: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["results.py", "--processes", "1", *words])
+    return results.main()
+
+
+METRICS = {"success_rate": 0.94, "num_episodes": 300, "push_feet_share": None, "spl": 0.123456}
+
+
+def test_missing_rows_are_measured_once_and_kept_after_a_kill(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = []
+    is_killed = True
+
+    def measured(job: Any) -> dict[str, Any]:
+        commands.append(job.command())
+        if len(commands) == 2 and is_killed:
+            raise KeyboardInterrupt
+        metrics = METRICS | {"num_episodes": job.episodes}
+        return results.row_of(metrics, job) | {"seconds": 60.0}
+
+    monkeypatch.setattr(results, "measured", measured)
+    monkeypatch.setattr(results, "ThreadPool", SerialPool)
+    with pytest.raises(KeyboardInterrupt):
+        run(results, monkeypatch)
+    assert len(results.read(results.FILE)) == 1
+    is_killed = False
+    assert run(results, monkeypatch) == 0
+    assert commands == [
+        "mapush test pretrained:any --suite team2 --object cuboid --num_episodes 300 --seed 2000 "
+        "--team_only",
+        *2
+        * [
+            "mapush test planner --suite doors --set task.team=pretrained:team2 "
+            "--num_episodes 300 --seed 2000 --team_only"
+        ],
+    ]
+    assert "2 of 2 rows" in capsys.readouterr().out
+    assert run(results, monkeypatch) == 0
+    assert len(commands) == 3
+    assert run(results, monkeypatch, "--again", "--match", "team2 --object", "--episodes", "9") == 0
+    assert "--num_episodes 9 " in commands[3]
+    assert len(commands) == 4
+    assert [row["num_episodes"] for row in results.read(results.FILE)] == [9, 300]
+    capsys.readouterr()
+    assert run(results, monkeypatch) == 0  # nine episodes of 300 are too few
+    assert capsys.readouterr().out.startswith("1 of 2 rows, about 33 minutes of 1 processors")
+    team, planner = results.read(results.FILE)
+    assert (team["num_successes"], team["spl"]) == (282, 0.12346)
+    assert planner["weights"] == results.actor_digest("pretrained:team2")
+
+
+class SerialPool:
+    """A pool of one process, which an interruption ends."""
+
+    def __init__(self, processes: int) -> None:
+        assert processes == 1
+
+    def __enter__(self) -> SerialPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    imap_unordered = staticmethod(map)
+
+
+def test_rows_of_other_weights_worlds_or_plans_are_outdated(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh = [results.row_of(METRICS, job) for job in results.measurements()]
+    results.write(fresh)
+    assert run(results, monkeypatch, "--quick") == 0
+    for changes in ({"weights": "0"}, {"worlds": "0"}, {"note": "task.spawn=independent"}):
+        results.write([fresh[0] | changes, fresh[1]])
+        assert run(results, monkeypatch, "--quick") == 1
+        assert "outdated: team2 cuboid 2 pretrained:any" in capsys.readouterr().out
+    form = {"geoms": [], "friction": [0.5, 0.5]}
+    monkeypatch.setattr(results, "_form", lambda name: form)
+    results.write(fresh)
+    assert run(results, monkeypatch, "--quick") == 1
+    results.write(fresh[:1])
+    monkeypatch.undo()
+
+
+def test_a_condition_belongs_to_a_rows_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     results = loaded("benchmarks/results.py", monkeypatch)
-    result = {
-        "success_rate": 0.94,
-        "num_episodes": 50,
-        "lesser_useful_share": 0.123456,
-        "push_feet_share": None,
-        "baselines": {"scripted_solo": {"success_rate": 0.25, "num_episodes": 20}},
-    }
-    words = "mapush test pretrained:any --suite team2 --object tblock --set sim.num_threads=1"
-    team, script = results.rows_of(result, words.split())
-    assert not results.is_outdated(team)
-    for name in ("weights", "worlds"):
-        assert results.is_outdated(team | {name: "0"})
-    assert (script["weights"], script["worlds"]) == (None, team["worlds"])
-    apart, _ = results.rows_of(result, [*words.split(), "--set", "task.spawn=separated"])
-    assert results.key(apart) != results.key(team)
-    assert {name: value for name, value in team.items() if name not in ("weights", "worlds")} == {
-        "suite": "team2",
-        "object": "tblock",
-        "robots": 2,
-        "policy": "pretrained:any",
-        "note": "",
-        "command": words,
-        "num_episodes": 50,
-        "num_successes": 47,
-        "lesser_useful_share": 0.1235,
-    }
-    assert (script["policy"], script["num_successes"], script["num_episodes"]) == (
-        "scripted_solo",
-        5,
-        20,
+    names = ("mass x2", "mass x3")
+    jobs = [results.Measurement("robustness", "pretrained:cuboid", condition=x) for x in names]
+    rows = [results.row_of(METRICS, job) for job in jobs]
+    assert rows[0]["worlds"] != rows[1]["worlds"]
+    assert jobs[0].command() == (
+        "mapush test pretrained:cuboid --suite robustness --only 'mass x2' --num_episodes 300 "
+        "--seed 2000"
     )
-    assert results.key(script)[:3] == results.key(team)[:3]
-    lost = [*words.split(), "--set", "env.randomize.lost_robots=[dead]", "--num_agents", "3"]
-    row = next(results.rows_of(result, lost))
-    assert (row["robots"], row["note"]) == (3, "env.randomize.lost_robots=[dead]")
-    for team_name, suite in (("cuboid", "push"), ("pose", "pose")):  # suites without a flag
-        row = next(results.rows_of(result, ["mapush", "test", f"pretrained:{team_name}"]))
-        assert row["suite"] == suite
 
 
 def test_an_entry_of_a_leaderboard_states_worlds_rate_and_origin(
@@ -110,7 +180,7 @@ def test_an_entry_of_a_leaderboard_states_worlds_rate_and_origin(
         leaderboard.main()
 
 
-def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_columns_of_whole_teams(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = loaded("docs/_hooks/result_pages.py", monkeypatch)
     rows = [
         row("team2", "beam", 1, "pretrained:any", 3),
@@ -121,10 +191,7 @@ def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.Monk
     monkeypatch.setattr(pages, "_read", lambda name: rows)
     lines = pages.suites().splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert [row[:3] for row in cells] == [
-        ["`team2`", "2", "`pretrained:any`"],
-        ["`team2`", "1", "`pretrained:any`"],
-    ]
+    assert [row[:3] for row in cells] == [["`team2`", "2", "`pretrained:any`"]]
     assert cells[0][3].startswith("0.950 ")
     assert cells[0][6].startswith("0.900 ")
     assert cells[0][4] == ""
@@ -167,6 +234,42 @@ def test_every_row_is_of_the_shipped_weights_and_the_present_suites(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = loaded("benchmarks/results.py", monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["results.py", "--quick"])
-    code = results.main()
-    assert (code, capsys.readouterr().out) == (0, ""), "make results"
+    code = run(results, monkeypatch, "--quick")
+    lines = capsys.readouterr().out.splitlines()
+    outdated = [line for line in lines if line.startswith("outdated")]
+    assert (code, outdated) == (0, []), "make results"
+
+
+def test_every_number_and_every_figure_of_a_machine_has_a_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages = loaded("docs/_hooks/result_pages.py", monkeypatch)
+    assert [*pages.without_origin()] == [], "benchmarks/results/machines.yaml has the sources"
+
+
+def test_a_number_without_a_source_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pages = loaded("docs/_hooks/result_pages.py", monkeypatch)
+    page = tmp_path / "page.md"
+    text = "It has 0.91 of 100, `--x 0.55`, [a](b0.12.md), 1.2.3 and 6,900.\n\n| 0.77 |\n"
+    page.write_text(text, encoding="utf-8")
+    assert pages.typed_numbers(page) == ["0.91"]
+    sources = {"page.md": {"rows of team2": "0.91 0.92"}}
+    figures = {"machine": "an H100", "commits": []}
+    everything = {"sentences": sources, "tables": {"a": figures}, "files": {}}
+    rows = [row("team2", "cuboid", 2, "pretrained:any", 50)]
+    monkeypatch.setattr(pages, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(pages, "STATING", (page,))
+    monkeypatch.setattr(pages, "machines", lambda: everything)
+    monkeypatch.setattr(pages, "_read", lambda name: rows)
+    monkeypatch.setattr(pages, "MACHINES", ("speed.jsonl",))
+    assert [*pages.without_origin()] == [
+        "page.md: 0.92 is not stated",
+        "page.md: 0.91 is not in the rows of team2",
+        "page.md: 0.92 is not in the rows of team2",
+        f"speed.jsonl: no machine or no commit: {rows[0]}",
+        "machines.yaml: a has no machine or no commit",
+    ]
+    sources.clear()
+    assert "page.md: 0.91 has no source" in pages.without_origin()

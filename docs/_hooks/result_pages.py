@@ -1,7 +1,8 @@
 """Tables of results, generated from ``benchmarks/results/``.
 
 A page has each table between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``.
-``python docs/_hooks/result_pages.py`` writes all of them.
+``python docs/_hooks/result_pages.py`` writes all of them. ``machines.yaml`` has tables that come
+from a machine's own figures, and the sources of the numbers in the sentences of the pages.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from harl_mapush import test
 from harl_mapush.config import flag_values, load_suite
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
+from mqe.config import load_yaml
 from mqe.tasks.episode_report import wilson_interval
 
 DOCS = Path(__file__).parents[1]
 RESULTS = DOCS.parent / "benchmarks" / "results"
+STATING = (DOCS.parent / "README.md", *sorted((DOCS / "results").glob("*.md")))  # pages of results
 SHIPPED = "pretrained:"
 ANY = "pretrained:any"
 SCRIPT = "scripted_walk"
@@ -47,13 +50,21 @@ FRONT = (  # suites and objects on the first page, each with every robot and wit
     ("team4", "cylinder"),
 )
 FRONT_HEAD = ("robots", "object", "force, mass", "team, `any`", "one robot fewer, script")
-SPEEDS = {  # notes of commands of other speeds
-    "task.action_scale=[1.0,1.0,1.0]": "1 m/s",
-    "task.action_scale=[0.65,0.65,0.65]": "0.65 m/s",
+GRIP = "env.foot_friction=[0.8]"  # notes of rows
+MINUTE = "task.episode_length_s=60"
+ROBUSTNESS = {"any,robustness": ANY, "robustness": None}  # suites, and their team
+ARENAS = ("two_cubes", "scattered", "doors", "u_turn")
+PLANNED = {  # names of policies among obstacles, by policy and planner
+    ("planner", "task.planner=goal"): "no high level",
+    ("walk", ""): "no mid level",
 }
-# Marks of rows of a former planner.
-FORMER = {"before swaying": " (1)", "before turning": " (2)"}
 SPACE = "\u00a0"  # a space at which no line breaks
+OF_ROWS = "rows of "  # a source in rows.jsonl, before the name of a suite
+NUMBER = re.compile(r"(?<![\d.,])\d\.\d{2,4}(?!\d|\.\d)")
+_WITHOUT_NUMBERS = re.compile(  # tables, code, targets of links
+    r"<!-- table: .*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)|^\|.*?$",
+    flags=re.MULTILINE | re.DOTALL,
+)
 _MARKED = re.compile(r"^<!-- table: (\w+) -->\n.*?^<!-- end -->$", flags=re.MULTILINE | re.DOTALL)
 
 Row = dict[str, Any]
@@ -62,7 +73,7 @@ Row = dict[str, Any]
 def fill(markdown: str) -> str:
     """Return a page with its tables written anew."""
     return _MARKED.sub(
-        lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->",
+        lambda match: f"<!-- table: {match[1]} -->\n\n{_table(match[1])}\n\n<!-- end -->",
         markdown,
     )
 
@@ -73,6 +84,64 @@ def main() -> None:
         text = page.read_text(encoding="utf-8")
         if (filled := fill(text)) != text:
             page.write_text(filled, encoding="utf-8")
+
+
+def _table(name: str) -> str:
+    """Return a table, of rows or of a machine's figures with their origin."""
+    if name in TABLES:
+        return TABLES[name]()
+    figures = machines()["tables"][name]
+    commits = ", ".join(f"`{commit}`" for commit in figures["commits"])
+    return f"{figures['text']}\n*Of {figures['machine']}, at {commits}.*"
+
+
+def machines() -> dict[str, Any]:
+    """Return the figures of machines."""
+    return load_yaml(RESULTS / "machines.yaml")
+
+
+def typed_numbers(page: Path) -> list[str]:
+    """Return the numbers with two decimals or more in the sentences of a page."""
+    text = _WITHOUT_NUMBERS.sub("", page.read_text(encoding="utf-8"))
+    return NUMBER.findall(text)
+
+
+def without_origin() -> Iterator[str]:
+    """Yield numbers in sentences without a source in ``machines.yaml``, sources without a number
+    on their page, and figures of machines without a machine or a commit.
+    """
+    sources = machines()["sentences"]
+    for page in STATING:
+        name = page.relative_to(DOCS.parent).as_posix()
+        stated = set(typed_numbers(page))
+        known = {number for line in sources.get(name, {}).values() for number in line.split()}
+        yield from (f"{name}: {number} has no source" for number in sorted(stated - known))
+        yield from (f"{name}: {number} is not stated" for number in sorted(known - stated))
+        for source, line in sources.get(name, {}).items():
+            if source.startswith(OF_ROWS):
+                measured = _rates(source.removeprefix(OF_ROWS))
+                others = [number for number in line.split() if number not in measured]
+                yield from (f"{name}: {number} is not in the {source}" for number in others)
+    for name in MACHINES:
+        for row in _read(name):
+            if not (row.get("machine") or row.get("device")) or not row.get("commit"):
+                yield f"{name}: no machine or no commit: {row}"
+    for name, figures in {**machines()["tables"], **machines()["files"]}.items():
+        if not figures.get("machine") or not (figures.get("commits") or figures.get("commit")):
+            yield f"machines.yaml: {name} has no machine or no commit"
+
+
+def _rates(suite: str) -> set[str]:
+    """Return the rates of a suite's rows, their bounds and the rates' mean, with two and three
+    decimals.
+    """
+    rows = [row for row in _rows() if row["suite"] == suite]
+    values = []
+    for row in rows:
+        counts = (row["num_successes"], row["num_episodes"])
+        values += [counts[0] / counts[1], *wilson_interval(*counts)]
+    values.append(np.mean([values[3 * k] for k, row in enumerate(rows) if not row["note"]]))
+    return {f"{value:.{digits}f}" for value in values for digits in (2, 3)}
 
 
 def readme() -> str:
@@ -87,15 +156,11 @@ def home() -> str:
 
 def _front() -> list[tuple[str, ...]]:
     """Return the rows of the first page."""
-    whole_teams = {
-        (row["suite"], row["object"]): row for row in _suites() if _policy(row) == f"`{ANY}`"
-    }
+    whole_teams = {(row["suite"], row["object"]): row for row in _suites()}
     fewer = {
         (row["suite"], row["object"]): row
-        for row in _read("one_fewer.jsonl")
-        if row["policy"] == SCRIPT
-        and row["robots"] < int(row["suite"].removeprefix("team"))
-        and row.get("limit") is None
+        for row in _rows()
+        if row["policy"] == SCRIPT and _is_fewer(row) and row["note"] in ("", GRIP)
     }
     rows = []
     for key in FRONT:
@@ -121,23 +186,34 @@ def _front() -> list[tuple[str, ...]]:
 
 def teams() -> str:
     """Return the table of trained teams."""
+    counts = {
+        (row["policy"], row["condition"]): (row["num_successes"], row["num_episodes"])
+        for row in _rows()
+        if row["suite"] == "robustness"
+    }
     rows = []
     for row in _read("teams.jsonl"):
         commands = [f"<br>`{part.strip()}`" for part in row["command"].split(";") if part]
         minutes = row["minutes"]
         took = f"{minutes:g} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+        is_shipped = row["team"].startswith(SHIPPED)
+        if is_shipped:
+            count = counts[row["team"], row["condition"]]
+        else:
+            count = (row["num_successes"], row["num_episodes"])
         rows.append(
             (
-                row["team"] + "".join(commands),
+                (f"`{row['team']}`" if is_shipped else row["team"]) + "".join(commands),
                 row["machine"],
+                f"`{row['commit']}`",
                 f"{row['env_steps'] / 1e6:g} M",
                 took,
-                f"`{row['spawn']}`",
-                _share(row["num_successes"], row["num_episodes"]),
+                f"`{row['condition']}`",
+                f"{_share(*count)} of{SPACE}{count[1]:,}",
             )
         )
-    head = ("team and command", "machine", "env steps", "time", "spawn", "success rate (95 %)")
-    return table(head, rows)
+    heads = ("team and command", "machine", "commit", "env steps", "time", "spawn")
+    return table((*heads, "success rate (95 %)"), rows)
 
 
 def suites() -> str:
@@ -163,11 +239,8 @@ def pushing() -> str:
     measured = [
         row
         for row in _suites()
-        if row["policy"].startswith(SHIPPED)
-        and all(name in row for name in PUSHING)
-        and 2 * row["num_successes"] >= row["num_episodes"]
+        if all(name in row for name in PUSHING) and 2 * row["num_successes"] >= row["num_episodes"]
     ]
-    size = {row["suite"]: row["robots"] for row in sorted(measured, key=lambda row: row["robots"])}
     rows = [
         (
             f"`{row['suite']}`, {OBJECTS[row['object']]}",
@@ -176,7 +249,6 @@ def pushing() -> str:
             f"{row['time_given_success_s']:.1f}",
         )
         for row in measured
-        if row["robots"] == size[row["suite"]]
     ]
     rows.sort(key=lambda row: (row[0], row[1]))
     return table(("suite, object", "policy", *PUSHING.values(), "seconds"), rows)
@@ -185,7 +257,7 @@ def pushing() -> str:
 def sizes() -> str:
     """Return the table of success by the number of robots."""
     found: dict[tuple[str, str], dict[int, Row]] = {}
-    for row in _read("suites.jsonl"):
+    for row in _rows():
         is_box = row["suite"] == "any"
         if not row["note"] and (is_box or row["suite"] == "shapes"):
             pushed = "box of 4 kg" if is_box else "20 held-out shapes"
@@ -239,43 +311,40 @@ def poses() -> str:
     """Return the table of teams that bring objects to a place and a heading."""
     rows = [
         (OBJECTS[row["object"]], f"{row['robots']}", _policy(row), _of(row))
-        for row in _read("suites.jsonl")
-        if row["suite"] == "pose"
+        for row in _rows()
+        if row["suite"] == "pose" and not row["note"]
     ]
     rows.sort(key=lambda row: (row[0], row[2], row[1]))
     return table(("object", "robots", "policy", "success rate (95 %)"), rows)
 
 
-def one_fewer(limit: float | None = None) -> str:
-    """Return the table of each team suite: the whole team, and one robot fewer, within the suite's
-    time or ``limit`` [s].
+def one_fewer(note: str = "") -> str:
+    """Return the table of each team suite: the whole team, and one robot fewer, in the suite's
+    worlds or with the settings ``note``.
     """
     columns = [(True, ANY), (True, SCRIPT), (False, ANY), (False, SCRIPT)]  # whole team, policy
     cells: dict[tuple[str, str], dict[tuple[bool, str], str]] = {}
-    masses = {}
-    for row in _read("one_fewer.jsonl"):
-        if row.get("limit") != limit:
+    for row in _rows():
+        is_whole = not _is_fewer(row)
+        notes = (note,) if note or is_whole else ("", GRIP)
+        if row["suite"] not in TEAM_SUITES[:3] or row["note"] not in notes:
             continue
-        key = (row["suite"], row["object"])
-        is_whole = row["robots"] == int(row["suite"].removeprefix("team"))
-        column = (is_whole, row["policy"])
         cell = _counted(row)
-        if not is_whole and limit is None:
-            cell += f", feet of {row['foot']:g}"
-        before = cells.setdefault(key, {}).get(column)
-        cells[key][column] = cell if before is None else f"{before}; {cell}"
-        masses[key] = row["mass"]
-    for row in _suites() if limit is None else ():
-        if row["policy"] == ANY and (row["suite"], row["object"]) in cells:
-            cells[row["suite"], row["object"]][True, ANY] = _counted(row)
-    order = [*OBJECTS, "tank", "girder", "pontoon"]
+        if not is_whole and not note:
+            cell += f", feet of {0.8 if row['note'] == GRIP else 0.55:g}"
+        cells.setdefault((row["suite"], row["object"]), {})[is_whole, row["policy"]] = cell
     rows = []
-    for key in sorted(cells, key=lambda key: (key[0], order.index(key[1]))):
-        suite, name = key
-        played = [cells[key].get(column, "") for column in columns]
-        rows.append((f"`{suite}`", OBJECTS.get(name, name), masses[key], *played))
+    for suite, name in sorted(cells, key=lambda key: (key[0], [*OBJECTS].index(key[1]))):
+        mass = load_suite(suite).worlds["task"]["object_mass"][name]
+        played = [cells[suite, name].get(column, "") for column in columns]
+        rows.append((f"`{suite}`", OBJECTS[name], mass, *played))
     heads = ("slides at", "team, `any`", "team, script", "one fewer, `any`", "one fewer, script")
     return table(("suite", "object", *heads), rows)
+
+
+def _is_fewer(row: Row) -> bool:
+    """Return whether a row has fewer robots than its suite."""
+    return row["suite"].startswith("team") and row["robots"] < int(row["suite"][4:])
 
 
 def _counted(row: Row) -> str:
@@ -284,8 +353,20 @@ def _counted(row: Row) -> str:
 
 
 def _suites() -> list[Row]:
-    """Return the rows of the suites that need a team."""
-    return [row for row in _read("suites.jsonl") if row["suite"] in TEAM_SUITES]
+    """Return the rows of whole teams in the suites that need a team."""
+    return [
+        row
+        for row in _rows()
+        if row["suite"] in TEAM_SUITES
+        and row["policy"] == ANY
+        and not row["note"]
+        and not _is_fewer(row)
+    ]
+
+
+def _rows() -> list[Row]:
+    """Return the rows that a CPU measures."""
+    return _read("rows.jsonl")
 
 
 def _place(key: tuple[str, int, str]) -> tuple[int, int, str]:
@@ -298,10 +379,7 @@ def _policy(row: Row) -> str:
     """Format a row's policy and the settings that it was measured with besides those of its
     suite.
     """
-    note = row["note"]
-    if note in SPEEDS:
-        return f"`{row['policy']}` at {SPEEDS[note]}"
-    return f"`{row['policy']}`" + (f", `{note}`" if note else "")
+    return f"`{row['policy']}`" + (f", `{row['note']}`" if row["note"] else "")
 
 
 def _of(row: Row | None) -> str:
@@ -319,63 +397,71 @@ def _rate(row: Row | None) -> str:
 def navigation() -> str:
     """Return the table of teams among obstacles, by suite and planner."""
     rows = []
-    for row in _read("long_horizon.jsonl"):
-        num_successes = round(row["success_rate"] * row["num_episodes"])
-        seconds = row["time_given_success_s"]
-        former = FORMER.get(row.get("planner", ""), "")
+    for row in _rows():
+        if row["suite"] not in ARENAS:
+            continue
+        team = "pretrained:cuboid"
+        note = row["note"]
+        if note.startswith("task.team="):
+            team = note.removeprefix("task.team=")
+            note = ""
+        planner = note.removeprefix("task.planner=") or "field"
+        name = planner if row["policy"] == "planner" else row["policy"]
+        name = PLANNED.get((row["policy"], note), name)
+        shares = [row.get(f"{who}_contact_share") for who in ("object", "robot")]
         rows.append(
             (
                 f"`{row['suite']}`",
-                f"`{row['team']}`",
-                f"`{row['policy']}`{former}",
-                f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']}",
-                f"{row['spl']:.2f}",
-                "" if seconds is None else f"{seconds:.0f}",
-                f"{100.0 * row['object_contact_share']:.2f} %",
-                f"{100.0 * row['robot_contact_share']:.2f} %",
+                f"`{team}`",
+                f"`{name}`",
+                _of(row),
+                f"{row['spl']:.2f}" if "spl" in row else "",
+                f"{row['time_given_success_s']:.0f}" if "time_given_success_s" in row else "",
+                *("" if share is None else f"{100.0 * share:.2f} %" for share in shares),
             )
         )
-    head = (
-        "suite",
-        "team",
-        "policy",
-        "success rate (95 %)",
-        "SPL",
-        "s",
-        "object touches",
-        "robots touch",
-    )
-    return table(head, rows)
+    rows.sort(key=lambda row: (ARENAS.index(row[0].strip("`")), row[1] != "`pretrained:cuboid`"))
+    head = ("suite", "team", "policy", "success rate (95 %)", "SPL", "s")
+    return table((*head, "object touches", "robots touch"), rows)
 
 
 def robustness() -> str:
     """Return the table of the shipped teams under every condition."""
-    pooled = _pooled()
-    names = [name for name in pooled if name.startswith(SHIPPED)]
+    found: dict[str, dict[str, Row]] = {}
+    for row in _rows():
+        if row["suite"] in ROBUSTNESS:
+            found.setdefault(row["policy"], {})[row["condition"]] = row
+    found.pop("pretrained:cuboid_happo", None)
     rows = []
-    perfect = []
     for condition in load_suite("robustness").conditions:
-        found = [pooled[name].get(condition) for name in names]
-        if not any(found):  # a condition that is newer than the measurements
-            continue
-        if all(row is not None and row["success_rate"] == 1.0 for row in found):
-            perfect.append(condition)
-        else:
-            rows.append((condition, *(_cell(row) for row in found)))
-    if perfect:
-        rows.append((", ".join(perfect), *("1.000 each" for _ in names)))
-    return table(("condition", *(_short(name) for name in names)), rows)
+        measured = [conditions.get(condition) for conditions in found.values()]
+        if any(measured):
+            rows.append((condition, *(_cell(row) for row in measured)))
+    return table(("condition", *(_short(name) for name in found)), rows)
+
+
+def strain() -> str:
+    """Return the table of a team under strain."""
+    rows = [
+        (row["condition"], _of(row), f"{row['time_given_success_s']:.1f}")
+        for row in _rows()
+        if row["suite"] == "strain"
+    ]
+    return table(("condition", _short(ANY), "seconds"), rows)
 
 
 def seeds() -> str:
     """Return the table of other trainings under a few conditions."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in _read("other_seeds.jsonl"):
+        found.setdefault(row["training"], {})[row["condition"]] = row
     rows = []
-    for name, conditions in _pooled().items():
-        if not name.startswith(SHIPPED):
-            cells = [_cell(conditions.get(condition)) for condition in SHORT]
-            share = conditions["separated"].get("lesser_contact_share")
-            rows.append((name, *cells, "" if share is None else f"{share:.2f}"))
-    return table(("training", *SHORT, "least share of the contact impulse"), rows)
+    for name, conditions in found.items():
+        first = conditions["separated"]
+        cells = [_cell(conditions.get(condition)) for condition in SHORT]
+        share = first.get("lesser_contact_share")
+        rows.append((name, *cells, "" if share is None else f"{share:.2f}", f"`{first['commit']}`"))
+    return table(("training", *SHORT, "least share of the contact impulse", "commit"), rows)
 
 
 def throughput() -> str:
@@ -387,7 +473,8 @@ def throughput() -> str:
             numbers = [f"{speed[part]:,.0f}" for part in ("physics", "env", "collect", "training")]
             period = "0.1 s" if row.get("as_it_stands", False) else "0.02 s"
             key = (row["device"], row["num_envs"], period)
-            rows[key] = (row["device"], f"{row['num_envs']:,}", period, *numbers)
+            commit = f"`{row['commit']}`"
+            rows[key] = (row["device"], f"{row['num_envs']:,}", period, *numbers, commit)
     head = (
         "GPU",
         "worlds",
@@ -396,28 +483,33 @@ def throughput() -> str:
         "`env.step`",
         "collect",
         "training",
+        "commit",
     )
     return table(head, rows.values())
 
 
 def scaling() -> str:
     """Return the table of several GPUs, compared with one GPU of that kind and 8,192 worlds."""
-    rows: dict[tuple[str, int, int], float] = {}
+    rows: dict[tuple[str, int, int], Row] = {}
     for row in _read("scaling.jsonl"):
         if row.get("part") != "apart":
             key = (row["device"], row["ranks"], row["num_envs"])
-            rows[key] = row["env_steps_per_s"]["training"]
+            rows[key] = row
     cells = []
-    for (device, ranks, num_envs), speed in sorted(rows.items()):
-        share = speed / ranks / rows[device, 1, 8192]
+    for device, ranks, num_envs in sorted(rows):
+        row = rows[device, ranks, num_envs]
+        speed = row["env_steps_per_s"]["training"]
+        share = speed / ranks / rows[device, 1, 8192]["env_steps_per_s"]["training"]
         compared = f"{share:.2f}" if ranks > 1 else ""
-        cells.append((device, f"{ranks}", f"{num_envs:,}", f"{speed:,.0f}", compared))
+        commit = f"`{row['commit']}`"
+        cells.append((device, f"{ranks}", f"{num_envs:,}", f"{speed:,.0f}", compared, commit))
     head = (
         "GPU",
         "number",
         "worlds in all",
         "env steps/s of training",
         "share of as many single GPUs",
+        "commit",
     )
     return table(head, cells)
 
@@ -434,10 +526,7 @@ def learner() -> str:
 
 def gaits() -> str:
     """Return the table of the shipped gaits' examinations."""
-    found = {}
-    for path in sorted(RESULTS.glob("*_examination.json")):
-        name = path.stem.removesuffix("_examination")
-        found[name] = json.loads(path.read_text(encoding="utf-8"))
+    found = {row["policy"]: row["metrics"] for row in _rows() if row["suite"] == "gait"}
     keys = dict.fromkeys(key for metrics in found.values() for key in metrics)
     rows = []
     for key in keys:
@@ -446,19 +535,28 @@ def gaits() -> str:
     return table(("metric", *(_short(name) for name in found)), rows)
 
 
+# Files of programs that write their own figures
+MACHINES = (
+    "teams.jsonl",
+    "other_seeds.jsonl",
+    "gpu_throughput.jsonl",
+    "scaling.jsonl",
+    "cpu_learner.jsonl",
+)
 TABLES: dict[str, Callable[[], str]] = {
     "readme": readme,
     "home": home,
     "teams": teams,
     "suites": suites,
     "one_fewer": one_fewer,
-    "one_fewer_60": partial(one_fewer, 60.0),
+    "one_fewer_60": partial(one_fewer, MINUTE),
     "pushing": pushing,
     "sizes": sizes,
     "poses": poses,
     "algorithms": algorithms,
     "navigation": navigation,
     "robustness": robustness,
+    "strain": strain,
     "seeds": seeds,
     "throughput": throughput,
     "scaling": scaling,
@@ -472,33 +570,11 @@ def _read(name: str) -> list[Row]:
     return [json.loads(line) for line in text.splitlines() if line]
 
 
-def _pooled() -> dict[str, dict[str, Row]]:
-    """Return the pooled rows of each team and condition."""
-    found: dict[str, dict[str, Row]] = {}
-    for row in _read("robustness.jsonl"):
-        conditions = found.setdefault(row["checkpoint"], {})
-        before = conditions.get(row["condition"])
-        conditions[row["condition"]] = row if before is None else _pool(before, row)
-    return found
-
-
-def _pool(one: Row, other: Row) -> Row:
-    """Return the mean of two rows, weighted by their episodes."""
-    counts = (one["num_episodes"], other["num_episodes"])
-    total = sum(counts)
-    pooled: Row = {"num_episodes": total}
-    for key in ("success_rate", "lesser_contact_share"):
-        pooled[key] = (one[key] * counts[0] + other[key] * counts[1]) / total
-    if "num_spawned" in one and "num_spawned" in other:
-        pooled["num_spawned"] = one["num_spawned"] + other["num_spawned"]
-    return pooled
-
-
 def _cell(row: Mapping[str, Any] | None) -> str:
     """Format the success rate of a row, and that of episodes that were not lost at spawn."""
     if row is None:
         return ""
-    num_successes = round(row["success_rate"] * row["num_episodes"])
+    num_successes = row["num_successes"]
     text = f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']:,}"
     num_spawned = row.get("num_spawned", row["num_episodes"])
     if num_spawned < row["num_episodes"]:
