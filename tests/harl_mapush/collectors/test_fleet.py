@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harl_mapush.collectors import fleet as fleet_module
 from harl_mapush.collectors.collector import BlockReport, Identity
 from harl_mapush.collectors.exchange import Channel
 from harl_mapush.collectors.fleet import Fleet
@@ -120,29 +122,39 @@ def test_settings_that_a_collector_refuses_are_a_mistake(tmp_path) -> None:
         look(fleet, 2)
 
 
-def test_a_collector_that_hangs_ends_the_run(tmp_path) -> None:
-    fleet, (worker,) = make(tmp_path, [BUILT, DECISION, *[None] * 50], stall_s=0.5)
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A function that sets the fleet's clock forward, which stands otherwise."""
+    start = time.monotonic()
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: start + sum(waits))
+    monkeypatch.setattr(fleet_module, "time", clock)
+    return waits.append
+
+
+def test_a_collector_that_hangs_ends_the_run(tmp_path, wait) -> None:
+    fleet, (worker,) = make(tmp_path, [BUILT, DECISION, *[None] * 50], stall_s=50.0)
     look(fleet, 3)
-    time.sleep(0.6)
-    with pytest.raises(CollectionError, match="no progress for 1 s while collecting; its last"):
+    wait(60.0)
+    with pytest.raises(CollectionError, match="no progress for 60 s while collecting; its last"):
         look(fleet, 1)
     assert worker.is_ended
 
 
-def test_decisions_and_full_blocks_are_signs_of_life(tmp_path) -> None:
-    fleet, (worker,) = make(tmp_path, [BUILT, DECISION, DECISION, DECISION], stall_s=0.5)
+def test_decisions_and_full_blocks_are_signs_of_life(tmp_path, wait) -> None:
+    fleet, (worker,) = make(tmp_path, [BUILT, DECISION, DECISION, DECISION], stall_s=50.0)
     look(fleet, 1)
     for _ in range(4):
-        time.sleep(0.3)
+        wait(30.0)
         look(fleet, 1)
-    time.sleep(0.6)  # all blocks are full
+    wait(60.0)  # all blocks are full
     look(fleet, 1)
     assert not worker.is_ended
 
 
-def test_a_start_may_take_minutes(tmp_path) -> None:
-    fleet, (worker,) = make(tmp_path, [None] * 50, stall_s=0.5)
+def test_a_start_may_take_minutes(tmp_path, wait) -> None:
+    fleet, (worker,) = make(tmp_path, [None] * 50, stall_s=50.0)
     look(fleet, 2)
-    time.sleep(0.6)
+    wait(60.0)
     look(fleet, 1)
     assert not worker.is_ended

@@ -8,12 +8,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch.distributed as dist
 
 from harl_mapush.distributed import stuck
 
+STUCK_S = 0.5
 ENDED = 5
 WORKED = 0
 
@@ -28,13 +31,13 @@ def wait_forever() -> None:
 
 def work() -> None:
     """Work for longer than ``STUCK_S``."""
-    end = time.monotonic() + 4 * stuck.STUCK_S
+    end = time.monotonic() + 3 * STUCK_S
     while time.monotonic() < end:
         pause()
 
 
 def pause() -> None:
-    time.sleep(stuck.STUCK_S / 20)
+    time.sleep(STUCK_S / 20)
 
 
 def pause_for_signal() -> None:
@@ -58,49 +61,84 @@ def wait_for_message() -> None:
     scope["meet"](lock.acquire)
 
 
-def code_of(
-    main: Callable[[], None], limit_s: float = 20.0, after: Callable[[], None] = lambda: None
-) -> int | None:
-    """Return the exit code of a process that gets a signal in ``main`` and calls ``after`` outside
-    the context, or None after a time.
-    """
+class Case(NamedTuple):
+    """A process's work within the context and after it, and the time to its end [s]."""
+
+    main: Callable[[], None]
+    after: Callable[[], None] = lambda: None
+    limit_s: float = 20.0
+
+
+CASES = {
+    "waits on its GPU": Case(wait_forever),
+    "works": Case(work),
+    "waits for a message": Case(wait_for_message, limit_s=3 * STUCK_S),
+    "gets a signal before the end": Case(pause_for_signal, lambda: time.sleep(3 * STUCK_S)),
+    "gets three signals": Case(send_signals),
+}
+
+
+class Ending(NamedTuple):
+    """A process's exit code, None after its limit, and its last words."""
+
+    code: int | None
+    err: str
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
+    """Let all processes wait at the same time."""
+    folder = tmp_path_factory.mktemp("stuck")
+    start = time.monotonic()
+    processes = {name: start_process(case, folder / name) for name, case in CASES.items()}
+    return {
+        name: Ending(code_of(process, start + CASES[name].limit_s), (folder / name).read_text())
+        for name, process in processes.items()
+    }
+
+
+def start_process(case: Case, err: Path) -> int:
+    """Start a process that gets a signal in ``main``."""
     process = os.fork()
-    if not process:
-        try:
-            signal.signal(signal.SIGTERM, lambda *_: None)
-            with stuck.ended_if_stuck(lambda: os._exit(ENDED)):
-                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
-                main()
-            after()
-            os._exit(WORKED)
-        finally:
-            os._exit(99)
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
+    if process:
+        return process
+    try:
+        os.dup2(os.open(err, os.O_CREAT | os.O_WRONLY), 2)
+        stuck.STUCK_S = STUCK_S
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        with stuck.ended_if_stuck(lambda: os._exit(ENDED)):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            case.main()
+        case.after()
+        os._exit(WORKED)
+    finally:
+        os._exit(99)
+
+
+def code_of(process: int, end: float) -> int | None:
+    """Return a process's exit code, or end the process at a time and return None."""
+    while True:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            break
         time.sleep(0.02)
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
     return None
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stuck, "STUCK_S", 0.5)
+def test_a_rank_that_waits_on_its_gpu_ends(endings: dict[str, Ending]) -> None:
+    assert endings["waits on its GPU"].code == ENDED
 
 
-def test_a_rank_that_waits_on_its_gpu_ends() -> None:
-    assert code_of(wait_forever) == ENDED
+def test_a_rank_that_works_goes_on(endings: dict[str, Ending]) -> None:
+    assert endings["works"].code == WORKED
 
 
-def test_a_rank_that_works_goes_on() -> None:
-    assert code_of(work) == WORKED
-
-
-def test_a_message_on_the_host_ends_by_itself() -> None:
-    assert code_of(wait_for_message, limit_s=2.0) is None
+def test_a_message_on_the_host_ends_by_itself(endings: dict[str, Ending]) -> None:
+    assert endings["waits for a message"].code is None
 
 
 def test_nothing_watches_after_the_end() -> None:
@@ -109,10 +147,9 @@ def test_nothing_watches_after_the_end() -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_nothing_watches_after_the_end_of_a_rank_with_a_signal() -> None:
-    assert code_of(pause_for_signal, after=lambda: time.sleep(3 * stuck.STUCK_S)) == WORKED
+def test_nothing_watches_after_the_end_of_a_rank_with_a_signal(endings: dict[str, Ending]) -> None:
+    assert endings["gets a signal before the end"].code == WORKED
 
 
-def test_further_signals_are_silent(capfd: pytest.CaptureFixture[str]) -> None:
-    assert code_of(send_signals) == WORKED
-    assert capfd.readouterr().err == ""
+def test_further_signals_are_silent(endings: dict[str, Ending]) -> None:
+    assert endings["gets three signals"] == (WORKED, "")
