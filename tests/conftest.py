@@ -42,7 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
         return
 
     gc.disable()  # while tests are collected, which only adds objects
-    import torch
     from hypothesis.internal.conjecture import providers
 
     from tests.support.remembered_calls import (
@@ -54,7 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     remember_yaml()
     remember_versions()  # before other modules import the function
-    leave_out_the_compiler()
+    leave_out_the_compiler()  # before other modules import torch
+    import torch
+
     from tests.support.scene_cache import remember_scenes
 
     remember_scenes()  # before other modules import build_scene

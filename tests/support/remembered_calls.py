@@ -6,10 +6,12 @@ import ctypes
 import functools
 import importlib.metadata
 import pickle
+import sys
 from typing import Any
 
-import torch
 import yaml
+
+from tests.support.lazy_modules import after_import
 
 
 def remember_versions() -> None:
@@ -31,19 +33,23 @@ def remember_yaml() -> None:
 
 
 def leave_out_the_compiler() -> None:
-    """Let optimizers, modes of dispatch and comparisons do without torch's compiler and distributed
-    tensors, which take seconds to import.
+    """Let optimizers, decompositions, comparisons and tensordict do without torch's compiler and
+    distributed tensors, which take seconds to import. Torch's decorators come before torch.
     """
-    unused: Any = torch
-    unused._disable_dynamo = lambda function, recursive=True: function
+    after_import("torch._compile", _decorate_nothing)
+    import torch
+
+    compiler: Any = torch.compiler
+    compiler.allow_in_graph = compiler.assume_constant_result = lambda function: function
     comparison: Any = torch.testing._comparison
     comparison._HAS_DTENSOR = False
-    for method in vars(torch.optim.Optimizer).values():
-        plain = getattr(method, "__wrapped__", None)
-        if plain is not None:
-            plain.__dynamo_disable = plain
     adam: Any = torch.optim.Adam
     adam.step = torch.no_grad()(adam.step.__wrapped__)
+
+
+def _decorate_nothing() -> None:
+    decorators: Any = sys.modules["torch._compile"]
+    decorators._disable_dynamo = lambda function=None, recursive=True: function or (lambda f: f)
 
 
 def remember_start_poses() -> None:
