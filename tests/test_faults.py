@@ -46,7 +46,7 @@ def test_a_soak_knows_the_memory_of_its_gpu(listed: list[str], taken: float, mon
 
 @pytest.mark.skipif(not EXTENSIONS.is_dir(), reason="the script tries extensions as well")
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
-@pytest.mark.parametrize("num_cases", [50, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_cases", [25, pytest.param(250, marks=pytest.mark.slow)])
 def test_nonsense_is_one_line(monkeypatch, capsys, num_cases: int) -> None:
     # The script puts others in their places.
     for module, name in (

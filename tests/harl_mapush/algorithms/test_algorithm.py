@@ -114,13 +114,15 @@ def test_every_algorithm_has_the_contracts_members_and_no_other_parameters(name:
 @pytest.mark.usefixtures("few_conjugate_steps")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path: Path) -> None:
-    through = make(name)
-    stopped = make(name)
+    through = make(name, 2)
+    stopped = make(name, 2)
+    start = {key: flat.clone() for key, flat in stopped.algorithm.weights.items()}
     through.learn()
-    stopped.progress.num_iterations = 2
+    stopped.progress.num_iterations = 1
     stopped.learn()
+    assert not any(torch.equal(start[key], flat) for key, flat in stopped.algorithm.weights.items())
     torch.save(stopped.state_dict(), tmp_path / "state.pt")
-    resumed = make(name)
+    resumed = make(name, 2)
     torch.rand(5)  # whatever torch's own generator does
     resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     resumed.learn()

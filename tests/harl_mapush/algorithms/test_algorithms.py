@@ -183,7 +183,7 @@ ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg,
 def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy):
     env = ToyEnv(8, 3, state_type, **LIVELY)
     network = NetworkCfg((16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5)
-    parts = {"num_epochs": 2, "num_minibatches": 2, "critic_num_minibatches": 2}
+    parts = {"num_epochs": 1, "num_minibatches": 2, "critic_num_minibatches": 2}
     runner = make(name, env, network, num_steps=10, compat=compat, **parts)
     before = [optimizer.flat.clone() for optimizer in runner.algorithm.optimizers]
     filled(runner)
@@ -206,7 +206,12 @@ RATES = ("learning_rate", "critic_learning_rate")
         pytest.param("mappo", {}, {}, 16, marks=pytest.mark.slow),
         pytest.param("mappo", {"share_param": False}, {}, 20, marks=pytest.mark.slow),
         pytest.param("ippo", {"team_reward": "own"}, {}, 20, marks=pytest.mark.slow),
-        ("happo", {"schedule": "adaptive", **dict.fromkeys(RATES, 1e-2)}, {}, 13),
+        (
+            "happo",
+            {"schedule": "adaptive", **dict.fromkeys(RATES, 1e-2)},
+            {"hidden_sizes": (32, 32)},
+            16,
+        ),
     ],
 )
 def test_algorithm_learns_the_toy(name, settings, network, num_iterations):

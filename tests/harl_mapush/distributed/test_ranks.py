@@ -44,6 +44,7 @@ from tests.support.trials import for_trial
 
 CPU = torch.device("cpu")
 BUILDING = threading.Lock()
+NUM_STEPS = 6  # of a learner's rollout
 
 
 def test_a_gradient_counts_by_the_rows_it_is_the_mean_of() -> None:
@@ -131,12 +132,13 @@ def learner(name: str, ranks: Ranks, num_envs: int) -> Runner:
     """A learner with equal networks on every rank and separate worlds per rank."""
     env = ToyEnv(num_envs, death_rate=0.05, failure_rate=0.02, seed=ranks.rank)
     cfg = ALGORITHMS[name].cfg()
-    cfg = dataclasses.replace(cfg, num_epochs=2) if isinstance(cfg, OnPolicyCfg) else cfg
+    cfg = dataclasses.replace(cfg, num_epochs=1) if isinstance(cfg, OnPolicyCfg) else cfg
     with BUILDING:  # ranks of a test share torch's generator
         torch.manual_seed(0)
         network = NetworkCfg((8,))
-        algorithm = make_algorithm(for_trial(cfg, 20), network, env.spec, "cpu", 3, ranks)
-    return Runner(env, algorithm, RunnerCfg(3, 10**9, 10), ranks=ranks)
+        num_rows = 2 * NUM_STEPS
+        algorithm = make_algorithm(for_trial(cfg, num_rows), network, env.spec, "cpu", 3, ranks)
+    return Runner(env, algorithm, RunnerCfg(3, 10**9, NUM_STEPS), ranks=ranks)
 
 
 def learned(runner: Runner, num_iterations: int) -> Runner:
@@ -165,7 +167,7 @@ def test_every_algorithm_keeps_its_ranks_equal_to_the_last_bit(name: str) -> Non
     for key, flat in ends[0].algorithm.weights.items():
         assert not torch.equal(flat, before[key]), key
     assert torch.equal(*(end.algorithm.generator.get_state() for end in ends))
-    assert ends[0].progress.env_steps == 2 * 10 * 8 * 2
+    assert ends[0].progress.env_steps == 2 * NUM_STEPS * 8 * 2
 
 
 def test_ranks_with_other_weights_are_named() -> None:

@@ -33,7 +33,7 @@ def test_flipped_bytes_of_a_description_end_in_one_line(name: str, tmp_path) -> 
     whole = path.read_bytes()
     rng = random.Random(0)
     errors = []
-    for _ in range(60):
+    for _ in range(30):
         flipped = bytearray(whole)
         flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
         path.write_bytes(flipped)
@@ -41,7 +41,7 @@ def test_flipped_bytes_of_a_description_end_in_one_line(name: str, tmp_path) -> 
             read_policy(str(folder)).network(CPU)
         except ConfigError as error:
             errors.append(str(error))
-    assert len(errors) > 5
+    assert len(errors) > 2
     assert not [error for error in errors if "\n" in error]
 
 

@@ -155,7 +155,7 @@ def learned(
     entry = ALGORITHMS[name]
     env = ToyEnv(4)
     network = NetworkCfg((8,), use_recurrent_policy=use_recurrent_policy, chunk_length=2)
-    settings: dict[str, Any] = {"num_epochs": 2, "num_minibatches": 2} | (
+    settings: dict[str, Any] = {"num_epochs": 1, "num_minibatches": 2} | (
         {"fixed_order": True} if name.startswith("ha") else {}
     )
     algorithm = entry.cls(entry.cfg(**settings), network, env.spec, device)
