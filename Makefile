@@ -37,22 +37,13 @@ smoke:
 test: lint type
 	$(RUN) pytest -q -n 2
 
-# Slow tests that continuous integration runs: the site, the documents' Python, shipped teams,
-# learning, killed runs, other systems.
-SLOW := $(addprefix tests/,test_site.py test_docs.py test_faults.py test_other_systems.py \
-  $(addprefix harl_mapush/,algorithms/test_algorithms.py algorithms/test_off_policy.py distributed/test_ranks.py \
-  clients/test_gymnasium_env.py test_cli.py test_interruption.py \
-  evaluation/test_policies.py evaluation/test_pretrained.py runs/test_resume.py \
-  $(addprefix collectors/,test_exchange.py \
-  test_collectors_run.py::test_a_run_that_ends_within_an_iteration_goes_on_with_its_next_block)) \
-  mapush/export/test_export.py $(addprefix mapush/extensions/,gait/test_gait_evaluation.py \
-  harl/test_hatd3.py harl/test_hatrpo.py harl/test_upstream.py isaacgym/test_remote_simulator.py navigate/test_navigate.py \
-  navigate/test_shipped_leader.py onboard/test_onboard.py pivoting/test_pivoting.py report/test_report.py) \
-  $(addprefix mqe/,env/test_decision_graph.py sim/test_warp.py sim/test_warp_contacts.py sim/test_warp_kernels.py \
-  tasks/push/test_scripted.py viewer/test_video.py world/test_friction.py \
-  world/test_kerbs.py world/test_randomization.py world/test_shapes.py world/test_slope.py))
+# Slow tests left to the night, whose workflow runs all: they take minutes, meet a time limit, or need a browser or a builder
+# of images.
+NIGHTLY := $(addprefix tests/,test_doc_commands.py test_architecture.py test_packaging.py::test_the_image \
+  $(addprefix harl_mapush/,collectors/test_collectors_run.py::test_faults distributed/test_launch.py::test_a_rank_that_is_killed) \
+  mapush/extensions/studio/test_player_page.py)
 slow: $(VENV)/.installed-test
-	$(RUN) pytest -q -n 2 -m slow $(SLOW)
+	$(RUN) pytest -q -n 2 -m slow $(addprefix --deselect=,$(NIGHTLY))
 	HYPOTHESIS_PROFILE=many $(RUN) pytest -q -n 0 tests/test_properties.py
 
 # Tests of exact numbers under the kernels of other CPUs.
@@ -89,7 +80,7 @@ dist: $(VENV)/.installed-docs
 
 # The test of BenchMARL's client, an example.
 benchmarl: $(BENCHMARL_VENV)/.installed
-	$(BENCHMARL) -m pytest -q -n 0 -k benchmarl tests/mapush/extensions/torchrl
+	$(BENCHMARL) -m pytest -q -n 0 -m slow -k benchmarl tests/mapush/extensions/torchrl
 
 $(BENCHMARL_VENV)/.installed: constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=/path/to/python3.12"; exit 2; }

@@ -16,8 +16,12 @@ SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 NOTHING = dict.fromkeys(REWARDS, 0.0)
 
 
-# Every object with a team, and one of them with each size of a team.
-TEAMS = [(name, 2) for name in sorted(OBJECTS)]
+# Every object with a team, and one of them with each size of a team
+QUICK = ("cuboid", "tblock", "cylinder", "beam")
+TEAMS = [
+    pytest.param(name, 2, marks=[] if name in QUICK else pytest.mark.slow)
+    for name in sorted(OBJECTS)
+]
 
 
 @pytest.mark.parametrize(

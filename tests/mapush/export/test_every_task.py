@@ -29,7 +29,15 @@ from tests.support.registries import restored_registries
 COMMAND = (0.4, 0.1, -0.2)
 
 
-@pytest.fixture(params=[*TASKS, "meet", "race"])
+QUICK = ("go1push_mid", "meet")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in (*TASKS, "meet", "race")
+    ]
+)
 def task(request) -> Iterator[str]:
     """Every registered task, one of the tests and one of the examples."""
     with restored_registries():

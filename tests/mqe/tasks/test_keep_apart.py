@@ -175,7 +175,9 @@ def test_who_takes_a_team_over_takes_its_limit() -> None:
     assert "task.keep_apart=0.3" in notices[0]
 
 
-@pytest.mark.parametrize("apart, keeps", [(0.6, True), (0.0, False)])
+@pytest.mark.parametrize(
+    "apart, keeps", [(0.6, True), pytest.param(0.0, False, marks=pytest.mark.slow)]
+)
 def test_robots_that_walk_at_each_other_stop_in_time(apart: float, keeps: bool) -> None:
     task = PushCfg(keep_apart=apart, decision_period=5, spawn="separated")
     env = make_env(EnvCfg(num_envs=2), SimCfg("mujoco", "cpu", 1), task, 0)

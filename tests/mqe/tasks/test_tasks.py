@@ -160,6 +160,14 @@ def test_a_task_without_optional_parts_has_neither_goal_nor_state_nor_memory(mon
     env.close()
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(name, marks=[] if name in ("go1push_mid", "meet") else pytest.mark.slow)
+        for name in (*TASKS, "meet")
+    ],
+    indirect=True,
+)
 def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, monkeypatch) -> None:
     run = tmp_path / "run"
     assert train.main(["--task", task, "--num_env_steps", "16", "--out", str(run), *TINY]) == 0

@@ -89,11 +89,18 @@ OF_THE_SIMULATOR = (
     "kick_speed",
     "lost_robots",
 )
+QUICK = ("object_mass", "ground_friction", "kick_speed")
 
 
 @pytest.mark.parametrize(
     ("name", "sim"),
-    [*((name, "mujoco") for name in SHOWN), *((name, "warp") for name in OF_THE_SIMULATOR)],
+    [
+        *((name, "mujoco") for name in SHOWN),
+        *(
+            pytest.param(name, "warp", marks=[] if name in QUICK else pytest.mark.slow)
+            for name in OF_THE_SIMULATOR
+        ),
+    ],
 )
 def test_a_setting_changes_what_happens(name, sim):
     if sim == "warp":

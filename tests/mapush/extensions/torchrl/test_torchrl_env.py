@@ -25,7 +25,7 @@ from tests.support.lazy_modules import needs
 from tests.support.paths import ROOT
 from tests.support.placed import PlacedEnv
 
-pytestmark = needs("torchrl")
+pytestmark = [needs("torchrl"), pytest.mark.slow]  # Its import takes four seconds.
 
 N = 2
 SETTINGS = {
