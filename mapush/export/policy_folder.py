@@ -39,8 +39,8 @@ def write(request: ExportRequest) -> dict[str, float]:
     folders = [request.folder]
     if request.last > 1:
         folders = last_checkpoints(Path(request.name), request.last)
+        request.say(f"The mean of {', '.join(folder.name for folder in folders)}.")
     average(folders, request.out)
-    request.say(f"The mean of {', '.join(folder.name for folder in folders)}.")
     return {}
 
 

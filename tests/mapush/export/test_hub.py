@@ -53,7 +53,7 @@ def test_a_team_is_the_same_after_its_way_over_the_hub(hub, tmp_path, capsys, te
     out = tmp_path / "out"
     words = [f"pretrained:{team}", str(out), "--for", "policy", "--hub", NAME]
     assert command.main(words) == 0
-    assert "Uploaded: https://host/user/team" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"{out}: done.\nUploaded: https://host/user/team\n"
     fetched = checkpoint.resolve(f"hub:{NAME}")
     assert fetched == hub / NAME
     assert [path.name for path in fetched.glob("actor*.pt")] == []
