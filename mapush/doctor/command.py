@@ -6,7 +6,6 @@ The check stops at the first failure and prints a hint for the user. Exit code 0
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -35,10 +34,10 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the machine by the arguments ``argv``. Return the exit code."""
-    return config.exit_code(lambda: _main(list(sys.argv[1:] if argv is None else argv)), PROGRAM)
+    return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
-def _main(argv: list[str]) -> int:
+def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
     preset = arguments.preset or config.DEFAULT_PRESET
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))

@@ -205,24 +205,24 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
     """Convert HARL's sections seed, device, train and logger to env, sim, runner and logger."""
     train = values["train"]
     device = values["device"]
-    runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
-    counts = {
-        name: as_count(train[name], f"train.{name}")
-        for name in ("n_rollout_threads", "episode_length")
-    }
-    decisions = counts["n_rollout_threads"] * counts["episode_length"]
-    num_iterations = as_count(train["num_env_steps"], "train.num_env_steps") // decisions
-    eval_interval = (
-        as_count(train["eval_interval"], "train.eval_interval") * decisions * decision_period
-    )
+
+    def count(name: str) -> int:
+        return as_count(train[name], f"train.{name}")
+
+    num_envs = count("n_rollout_threads")
+    num_steps = count("episode_length")
+    decisions = num_envs * num_steps
+    env_steps = decisions * decision_period  # of a rollout
     return {
-        "env": {"num_envs": counts["n_rollout_threads"]},
+        "env": {"num_envs": num_envs},
         "sim": {"device": "auto" if as_switch(device["cuda"], "device.cuda") else "cpu"},
         "runner": {
-            **runner,
-            "num_steps": counts["episode_length"],
-            "num_env_steps": max(1, num_iterations) * decisions * decision_period,
-            "checkpoint_interval": eval_interval,  # upstream saves when it evaluates
+            "seed": values["seed"]["seed"],
+            "torch_threads": device["torch_threads"],
+            "num_steps": num_steps,
+            "num_env_steps": max(1, count("num_env_steps") // decisions) * env_steps,
+            # Upstream saves when it evaluates.
+            "checkpoint_interval": count("eval_interval") * env_steps,
             "staggered_start": False,  # upstream's workers start together
         },
         "logger": {"interval": train["log_interval"]},

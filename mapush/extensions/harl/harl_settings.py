@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from harl_mapush.algorithms.entries import ALGORITHMS
@@ -62,43 +61,34 @@ MODEL_KEYS = (
     "use_recurrent_policy",
 )
 
-_EPOCHS = ("ppo_epoch", "a2c_epoch")  # HAA2C reads the second, the others the first
-_SWITCHES = (
-    "use_naive_recurrent_policy",
-    "use_recurrent_policy",
-    "use_max_grad_norm",
-    "use_linear_lr_decay",
-)
-_NOT_HATRPOS = (*_EPOCHS, "actor_num_mini_batch", "entropy_coef")
+# Keys of ALGORITHM_KEYS that upstream's algorithm does not read; the others do not read a2c_epoch.
+_UNREAD = {
+    "haa2c": ("ppo_epoch",),
+    "hatrpo": ("ppo_epoch", "a2c_epoch", "actor_num_mini_batch", "entropy_coef"),
+}
 
 _T = TypeVar("_T")
 
 
 def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
     """Convert HARL's settings to the network section. Raise ConfigError for unsupported values."""
-    values = _translate(harl, NETWORK_KEYS, NetworkCfg)
-    is_naive = _switch(harl, "use_naive_recurrent_policy", False)
-    is_in_chunks = _switch(harl, "use_recurrent_policy", False)
-    values["use_recurrent_policy"] = is_in_chunks or is_naive
+    is_naive = _switch(harl, "use_naive_recurrent_policy")
+    is_in_chunks = _switch(harl, "use_recurrent_policy")
+    more: dict[str, Any] = {"use_recurrent_policy": is_in_chunks or is_naive}
     if is_naive and not is_in_chunks:
-        values["chunk_length"] = 0  # one chunk for the whole rollout
-    return build_from_harl(NetworkCfg, values, "network", _given(harl, NETWORK_KEYS))
+        more["chunk_length"] = 0  # one chunk for the whole rollout
+    return _build(NetworkCfg, "network", NETWORK_KEYS, harl, more)
 
 
 def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
     """Convert HARL's settings to the algorithm section, with compat=harl."""
     cls = ALGORITHMS[name].cfg
     assert issubclass(cls, OnPolicyCfg)
-    keys = {
-        theirs: ours
-        for theirs, ours in ALGORITHM_KEYS.items()
-        if theirs not in _EPOCHS or is_read(name, theirs)
-    }
-    values = _translate(harl, keys, cls)
-    if not _switch(harl, "use_max_grad_norm", True):
-        values["max_grad_norm"] = 0.0
-    values["schedule"] = "linear" if _switch(harl, "use_linear_lr_decay", False) else "constant"
-    return build_from_harl(cls, {"compat": "harl", **values}, "algorithm", _given(harl, keys))
+    is_linear = _switch(harl, "use_linear_lr_decay")
+    more: dict[str, Any] = {"compat": "harl", "schedule": "linear" if is_linear else "constant"}
+    if not _switch(harl, "use_max_grad_norm"):
+        more["max_grad_norm"] = 0.0
+    return _build(cls, "algorithm", _algorithm_keys(name), harl, more)
 
 
 def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,38 +101,42 @@ def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def is_read(name: str, key: str) -> bool:
-    """Return whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``."""
-    if name == "hatrpo":
-        return key not in _NOT_HATRPOS
-    return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
-
-
 def keys_of(name: str) -> set[str]:
     """Return the keys of networks and of the algorithm ``name`` that upstream reads, as in
     ``model.lr``.
     """
-    names = {field.name for field in fields(ALGORITHMS[name].cfg)}
-    keys = {dotted(theirs) for theirs in NETWORK_KEYS}
-    for theirs, ours in ALGORITHM_KEYS.items():
-        if ours in names and is_read(name, theirs):
-            keys.add(dotted(theirs))
-    return keys
+    return {dotted(theirs) for theirs in (*NETWORK_KEYS, *_algorithm_keys(name))}
 
 
-def build_from_harl(
-    cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]
+def _algorithm_keys(name: str) -> dict[str, str]:
+    """Return the keys of ``ALGORITHM_KEYS`` that upstream's algorithm ``name`` reads."""
+    fields = ALGORITHMS[name].cfg.__dataclass_fields__
+    unread = _UNREAD.get(name, ("a2c_epoch",))
+    return {
+        theirs: ours
+        for theirs, ours in ALGORITHM_KEYS.items()
+        if ours in fields and theirs not in unread
+    }
+
+
+def _build(
+    cls: type[_T],
+    where: str,
+    keys: Mapping[str, str],
+    harl: Mapping[str, Any],
+    more: Mapping[str, Any],
 ) -> _T:
-    """Build a section from HARL's values. Error messages name HARL's key and ours.
+    """Build a section from HARL's values under ``keys``, HARL's names to ours, and from ``more``.
 
-    ``names`` maps HARL's keys, with their section as in ``model.lr``, to ours.
+    Error messages name HARL's key and ours.
     """
+    values = {ours: harl[theirs] for theirs, ours in keys.items() if theirs in harl}
     try:
-        return build(cls, values, where)
+        return build(cls, {**values, **more}, where)
     except ConfigError as error:
-        for theirs, ours in names.items():
+        for theirs, ours in keys.items():
             if str(error).startswith((f"{where}.{ours}:", f"{where}.{ours}[")):
-                raise ConfigError(f"{theirs}, here {error}") from None
+                raise ConfigError(f"{dotted(theirs)}, here {error}") from None
         raise
 
 
@@ -161,12 +155,8 @@ def as_count(value: Any, key: str) -> int:
     return int(value)
 
 
-def _switch(harl: Mapping[str, Any], name: str, default: bool) -> bool:
-    return as_switch(harl.get(name, default), dotted(name))
-
-
-def _given(harl: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
-    return {dotted(theirs): ours for theirs, ours in names.items() if theirs in harl}
+def _switch(harl: Mapping[str, Any], name: str) -> bool:
+    return as_switch(harl[name], dotted(name))
 
 
 def dotted(name: str) -> str:
@@ -176,12 +166,3 @@ def dotted(name: str) -> str:
     if name in MODEL_KEYS:
         return f"model.{name}"
     return f"algo.{name}"
-
-
-def _translate(harl: Mapping[str, Any], names: Mapping[str, str], cls: type) -> dict[str, Any]:
-    cfg_fields = cls.__dataclass_fields__
-    return {
-        ours: harl[theirs]
-        for theirs, ours in names.items()
-        if theirs in harl and ours in cfg_fields
-    }

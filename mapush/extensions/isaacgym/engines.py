@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import mujoco
+import numpy as np
 import torch
 
 from mapush.extensions.isaacgym import neutral_model
@@ -69,7 +70,9 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
     names = neutral_model.trees(model)
     robots = [name for name in names if name.startswith("robot")]
     object_body = model.body("object").id if "object" in names else -1
-    joints = [model.joint(int(joint)).name for joint in model.actuator_trnid[:, 0]]
+    joints = [
+        model.joint(int(joint)).name.rpartition("/")[2] for joint in model.actuator_trnid[:, 0]
+    ]
     walls = [
         k
         for k in range(model.ngeom)
@@ -78,14 +81,7 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
     return {
         "urdfs": {name: neutral_model.urdf(model, name) for name in names},
         "robots": robots,
-        "joints": {
-            robot: [
-                name.rpartition("/")[2]
-                for name in joints
-                if name.startswith(robot.partition("/")[0] + "/")
-            ]
-            for robot in robots
-        },
+        "joints": np.array(joints).reshape(-1, NUM_JOINTS).tolist(),
         "trunk_bodies": [model.body(name).id for name in robots],
         "object_body": object_body,
         "object_geoms": [

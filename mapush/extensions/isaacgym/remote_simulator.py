@@ -81,8 +81,6 @@ class ProcessSimulator:
         self._step_timeout, self._start_timeout = timeouts
         self._python = _interpreter(python)
         self._is_started = False
-        self._doing = "start"
-        self._timeout = self._start_timeout
         self._error: SimulatorError | None = None
         self._tail = b""
         self._has_overflowed = threading.Event()  # since the last step
@@ -194,8 +192,6 @@ class ProcessSimulator:
     def close(self) -> None:
         """End the process, if necessary by force. A second call does nothing."""
         if self._process.poll() is None and self._error is None:
-            self._doing = "close"
-            self._timeout = _CLOSING_S
             with contextlib.suppress(SimulatorError):
                 self._ask({"do": "close"})
         self._end()
@@ -255,45 +251,49 @@ class ProcessSimulator:
         """Send a message and wait for its answer. Raise SimulatorError without one."""
         if self._error is not None:
             raise self._error
-        if message["do"] != "close":
-            self._doing = message["do"] if self._is_started else "start"
-            self._timeout = self._step_timeout if self._is_started else self._start_timeout
+        task = message["do"]
+        timeout = self._step_timeout
+        if task == "close":
+            timeout = _CLOSING_S
+        elif not self._is_started:
+            task = "start"
+            timeout = self._start_timeout
         try:
             self._channel.send(message)
             if payload:
                 self._channel.send_bytes(payload)
-            self._wait()
+            self._wait(timeout)
             answer = self._channel.recv()
         except TimeoutError:
-            self._fail(f"has not answered for {self._timeout:g} s in {self._doing!r} and was ended")
+            self._fail(f"has not answered for {timeout:g} s in {task!r} and was ended")
         except (EOFError, OSError, ValueError):
-            self._fail(self._how_it_ended())
+            self._fail(self._how_it_ended(task))
         if "refused" in answer:
             self._fail(f"refuses: {answer['refused']}", has_words=False)
         if "error" in answer:
-            self._fail(f"failed in {self._doing!r}: {answer['error']}", has_words=False)
+            self._fail(f"failed in {task!r}: {answer['error']}", has_words=False)
 
-    def _wait(self) -> None:
-        """Wait for an answer. Raise TimeoutError after the time limit, EOFError if the worker has
+    def _wait(self, timeout: float) -> None:
+        """Wait for an answer. Raise TimeoutError after ``timeout`` [s], EOFError if the worker has
         gone.
         """
-        for _ in range(max(1, round(self._timeout / _TICK_S))):
+        for _ in range(max(1, round(timeout / _TICK_S))):
             if self._channel.poll(_TICK_S):
                 return
             if self._process.poll() is not None:  # something that it started may hold the pipe
                 raise EOFError
         raise TimeoutError
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self, task: str) -> str:
         try:
             code = self._process.wait(_PARTING_S)
         except subprocess.TimeoutExpired:
-            return f"sent no answer in {self._doing!r}"
+            return f"sent no answer in {task!r}"
         if code >= 0:
-            return f"ended in {self._doing!r} with exit code {code}"
+            return f"ended in {task!r} with exit code {code}"
         name = signal.Signals(-code).name
         reason = ", as the system does when memory runs out" if name == "SIGKILL" else ""
-        return f"was ended by {name} in {self._doing!r}{reason}"
+        return f"was ended by {name} in {task!r}{reason}"
 
     def _fail(self, what: str, has_words: bool = True) -> NoReturn:
         self._end()

@@ -50,14 +50,12 @@ class Plan(NamedTuple):
         return cls(*values.split((2, 2, 1, 1, 2), dim=1))
 
 
-class NavigateConstants:
+class NavigateConstants(NamedTuple):
     """A navigation task's constants for its features."""
 
-    def __init__(self, cfg: NavigateCfg, push_constants: PushConstants, problem: Problem) -> None:
-        """Take the settings, the team task's constants, and the maps."""
-        self.cfg = cfg
-        self.push = push_constants
-        self.problem = problem
+    cfg: NavigateCfg
+    push: PushConstants  # of the team's task
+    problem: Problem
 
 
 class SceneFeatures(push.SceneFeatures):

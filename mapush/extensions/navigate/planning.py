@@ -46,11 +46,6 @@ class Planning:
         self._follower = planner.follow(self._problem, cfg.look_ahead)
         self._sways = planner.sways
 
-    @property
-    def goal(self) -> Tensor:
-        """Return the goals (N, 2) [m]."""
-        return self.maps.goal[self.map_index]
-
     def begin(self, index: Tensor, start: Tensor, mask: Tensor) -> None:
         """Begin on maps ``index`` (N,) at ``start`` (N, 2) in the worlds of ``mask`` (N,)."""
         self.map_index.copy_(torch.where(mask, index, self.map_index))
@@ -85,7 +80,7 @@ class Planning:
         Each point is the planner's sub-goal for an object at the point before. For pictures: this
         waits for the device.
         """
-        goal = self.goal[world : world + 1]
+        goal = self.maps.goal[self.map_index[world : world + 1]]
         way = [self.plan.planned[world : world + 1]]
         while len(way) < _LONGEST_WAY and bool(length(goal - way[-1]) > _NEAR_GOAL):
             position = way[-1].expand(len(self.map_index), -1)

@@ -50,16 +50,11 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write a report. Return the exit code."""
-
-    def styled() -> int:
-        arguments = make_parser().parse(argv)
-        with figure_style():
-            return _report(arguments)
-
     with library_lines(say):
-        return config.exit_code(styled, PROGRAM)
+        return config.exit_code(lambda: _report(make_parser().parse(argv)), PROGRAM)
 
 
+@figure_style()
 def _report(arguments: Any) -> int:
     from mapush.extensions.report import figures
 

@@ -15,14 +15,14 @@ from harl_mapush.runs import provenance, run_folder
 from mapush.extensions.report.bootstrap import Array, bootstrap_interval, interquartile_mean
 from mqe.config import ConfigError, flatten
 
-_OWN = (  # settings without an effect on the policy, and the seed
+_OWN = (  # beginnings of settings without an effect on the policy, and of the seed
     "runner.seed",
     "runner.max_wall_time",
     "runner.checkpoint_interval",
     "runner.torch_threads",
     "sim.device",
+    "logger.",
 )
-_OWN_SECTION = "logger."
 _MOST_WORDS = 3  # settings in the name of a curve
 NUM_POINTS = 200  # of a band
 
@@ -149,7 +149,7 @@ def band(group: Group, tag: str, against: str) -> Band | None:
 
 
 def _is_own(key: str) -> bool:
-    return key in _OWN or key.startswith(_OWN_SECTION)
+    return key.startswith(_OWN)
 
 
 def _names(logs: Sequence[RunLog]) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.process import library_lines, say
 from mapush.extensions.robot_files.reader import SUFFIXES, RobotFile, read_robot_file
-from mqe.config import ConfigError, dump_yaml
+from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.world.robots import robot_file
-from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, RobotCfg, Shape
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
 PROGRAM = "mapush robot"
 
@@ -93,36 +93,23 @@ def values(cfg: RobotCfg) -> dict[str, Any]:
         links = zip(LEG_JOINTS, leg.inertials, strict=True)
         legs.append(
             {
-                "hip_pos": list(leg.hip_pos),
+                "hip_pos": leg.hip_pos,
                 "side": leg.side,
-                "joint_range": [list(ends) for ends in leg.joint_range],
-                "joint_pos": list(leg.joint_pos),
-                **{joint: _inertial(link) for joint, link in links},
-                "shapes": [[_shape(shape) for shape in shapes] for shapes in leg.shapes],
+                "joint_range": leg.joint_range,
+                "joint_pos": leg.joint_pos,
+                **{joint: link._asdict() for joint, link in links},
+                "shapes": [[shape._asdict() for shape in shapes] for shapes in leg.shapes],
             }
         )
-    numbers = ("foot_radius", "knee_radius", "standing_height", "walking_height", "low_height")
-    return {
-        "trunk": [_inertial(cfg.trunk)],
-        "trunk_shapes": [_shape(shape) for shape in cfg.trunk_shapes],
+    numbers = (
+        *("link_lengths", "foot_radius", "knee_radius"),
+        *("standing_height", "walking_height", "low_height"),
+        *("stiffness", "damping", "torque_limit", "gait"),
+    )
+    robot = {
+        "trunk": [cfg.trunk._asdict()],
+        "trunk_shapes": [shape._asdict() for shape in cfg.trunk_shapes],
         "legs": dict(zip(LEGS, legs, strict=True)),
-        "link_lengths": list(cfg.link_lengths),
         **{name: getattr(cfg, name) for name in numbers},
-        "stiffness": cfg.stiffness,
-        "damping": cfg.damping,
-        "torque_limit": list(cfg.torque_limit),
-        "gait": cfg.gait,
     }
-
-
-def _inertial(link: Inertial) -> dict[str, Any]:
-    return {"mass": link.mass, "com": list(link.com), "inertia": list(link.inertia)}
-
-
-def _shape(shape: Shape) -> dict[str, Any]:
-    return {
-        "type": shape.type,
-        "size": list(shape.size),
-        "pos": list(shape.pos),
-        "axis": shape.axis,
-    }
+    return to_dict(robot)

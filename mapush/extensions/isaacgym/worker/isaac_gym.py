@@ -175,23 +175,16 @@ class IsaacGym:
                 self._set_properties(env, actor, tree, env_id, floor)
                 roots.append(gym.get_actor_index(env, actor, gymapi.IndexDomain.DOMAIN_SIM))
                 positions[roots[-1]] = (pose.p.x, pose.p.y, pose.p.z)
-                if tree in self._robots:
-                    drives = gym.get_asset_dof_properties(assets[tree])
-                    drives["driveMode"].fill(int(gymapi.DofDriveMode.DOF_MODE_EFFORT))
-                    drives["stiffness"].fill(0.0)
-                    drives["damping"].fill(0.0)
-                    gym.set_actor_dof_properties(env, actor, drives)
-                if env_id == 0 and tree in self._robots:
+                if not bit:
+                    continue
+                drives = gym.get_asset_dof_properties(assets[tree])
+                drives["driveMode"].fill(int(gymapi.DofDriveMode.DOF_MODE_EFFORT))
+                drives["stiffness"].fill(0.0)
+                drives["damping"].fill(0.0)
+                gym.set_actor_dof_properties(env, actor, drives)
+                if env_id == 0:
                     dof_at.append(gym.get_actor_dof_dict(env, actor))
-                    links = gym.get_actor_rigid_body_dict(env, actor)
-                    link_ids.append(
-                        {
-                            name: gym.find_actor_rigid_body_index(
-                                env, actor, name, gymapi.IndexDomain.DOMAIN_ENV
-                            )
-                            for name in links
-                        }
-                    )
+                    link_ids.append(self._links(env, actor))
             for pos, asset in walls:
                 pose = gymapi.Transform()
                 pose.p = gymapi.Vec3(x + pos.x, y + pos.y, pos.z)
@@ -205,6 +198,14 @@ class IsaacGym:
         self._bind(np.array(root_ids), dof_at, link_ids)
         self._check_frame(positions)
         self._is_ready = True
+
+    def _links(self, env: Any, actor: int) -> dict[str, int]:
+        """Return the numbers of an actor's links in its env, by name."""
+        gym = self._gym
+        return {
+            name: gym.find_actor_rigid_body_index(env, actor, name, gymapi.IndexDomain.DOMAIN_ENV)
+            for name in gym.get_actor_rigid_body_dict(env, actor)
+        }
 
     def _grid(self, per_row: int) -> np.ndarray:
         """Return the origins of the worlds (N, 3) [m], side by side."""
@@ -324,8 +325,8 @@ class IsaacGym:
         self._root_ids = torch.as_tensor(root_ids, dtype=torch.long, device=device)
         at = [
             JOINTS * robot + dof_at[robot][joint]
-            for robot, name in enumerate(self._robots)
-            for joint in self._scene["joints"][name]
+            for robot, joints in enumerate(self._scene["joints"])
+            for joint in joints
         ]
         self._theirs_at = torch.tensor(at, device=device)  # theirs by our order
         self._ours_at = torch.argsort(self._theirs_at)  # ours by their order
@@ -438,5 +439,4 @@ def _say(phase: str) -> None:
     sys.stderr.flush()
 
 
-def make_engine(scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> IsaacGym:
-    return IsaacGym(scene, sizes, views)
+make_engine = IsaacGym

@@ -91,10 +91,11 @@ def scattered(rng: random.Random, room: Room) -> ArenaMap:
                 return ArenaMap((20.0, 14.0), start, goal, tuple(cubes))
             position = (rng.uniform(-9.0, 9.0), rng.uniform(-6.5, 6.5))
             cube = Placed(CUBE, *position, rng.uniform(-math.pi, math.pi))
-            is_free = keeps_apart(start, [cube], room.spawn)
-            is_free = is_free and keeps_apart(goal, [cube], room.reach + ROBOT_ROOM)
-            apart = all(math.dist(position, other[1:3]) >= least + 1.2 for other in cubes)
-            if is_free and apart:
+            is_free = (
+                distance_to(cube, start) >= room.spawn
+                and distance_to(cube, goal) >= room.reach + ROBOT_ROOM
+            )
+            if is_free and all(math.dist(position, other[1:3]) >= least + 1.2 for other in cubes):
                 cubes.append(cube)
         return None
 

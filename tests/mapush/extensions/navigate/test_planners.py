@@ -170,7 +170,7 @@ def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
     assert turns == pytest.approx([0.4, -0.4, -0.4, 0.4], abs=1e-5)
     assert len({bearing(steady, position) for _ in range(20)}) == 1
     # It moves on: no turn, and the next standstill is no approach.
-    to_goal = swaying.planning.goal - position
+    to_goal = swaying.planning.maps.goal[swaying.planning.map_index] - position
     onward = position + 0.25 * to_goal / to_goal.norm()
     swaying.planning.update(onward)
     assert int(swaying.planning._standstill) == 4
