@@ -112,27 +112,23 @@ def track(walker: Walker) -> dict[str, float]:
 
     # Tracking errors and falls.
     mean = torch.stack(velocity).mean(dim=0)
-    achieved = {
-        name: mean[rows[name]].unflatten(0, (len(cells), -1)).mean(dim=1)
-        for name in ("grid", *LATENCIES)
-    }
-    error = {name: (value - cells).abs().amax(dim=0).tolist() for name, value in achieved.items()}
-    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in groups}
-    x, y, turn = error["grid"]
+
+    def errors(name: str, commands: Tensor) -> Tensor:
+        reached = mean[rows[name]].unflatten(0, (len(commands), -1)).mean(dim=1)
+        return (reached - commands).abs()
+
+    x, y, turn = errors("grid", cells).amax(dim=0).tolist()
     metrics: dict[str, float] = {
         "velocity_error_x": x,
         "velocity_error_y": y,
         "yaw_rate_error": turn,
-        "falls_on_grid": falls["grid"],
+        "falls_on_grid": worlds.num_falls(rows["grid"]),
     }
     for name in LATENCIES:
-        x, y, _ = error[name]
-        metrics |= {
-            f"velocity_error_{name}": max(x, y),
-            f"falls_{name}": falls[name],
-        }
-    crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
-    metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
+        x, y, _ = errors(name, cells).amax(dim=0).tolist()
+        metrics[f"velocity_error_{name}"] = max(x, y)
+        metrics[f"falls_{name}"] = worlds.num_falls(rows[name])
+    metrics["velocity_error_low"] = float(errors("low", slow)[slow != 0.0].max())
 
     # Feet of walking robots, (T, N, 4) in T physics steps
     is_walking = every_cell.abs().amax(dim=1) > 0.0
@@ -185,7 +181,7 @@ def wander(walker: Walker) -> dict[str, float]:
             drift = torch.maximum(drift, distance)
     worlds.close()
 
-    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in sizes}
+    falls = {name: worlds.num_falls(rows[name]) for name in sizes}
     return {
         "falls": falls["random"],
         "falls_with_kicks_rate": falls["kicked"] / NUM_ROBOTS,
@@ -212,7 +208,7 @@ def push_wall(walker: Walker) -> dict[str, float]:
     worlds.close()
     return {
         "push_ahead_n": sum(forces) / len(forces),
-        "push_falls": int(worlds.fallen.sum()),
+        "push_falls": worlds.num_falls(),
     }
 
 

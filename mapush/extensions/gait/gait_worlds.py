@@ -102,6 +102,10 @@ class GaitWorlds:
         """Velocity (N, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
         return planar_velocity(self.state)[:, 0]
 
+    def num_falls(self, rows: slice = slice(None)) -> int:
+        """Return the number of fallen robots in ``rows``."""
+        return int(self.fallen[rows].sum())
+
     def along_x(self, speed: float) -> Tensor:
         """Return commands (N, 3) for walking towards positive x at ``speed`` [m/s]."""
         turn = wrap_to_pi(-self.state.robot_yaw[:, 0])
@@ -152,25 +156,21 @@ class GaitWorlds:
         joints = [
             (JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self.scene.robots[0].joint_pos
         ]
-        x = start or 0.0
         yaw = (-math.pi, math.pi) if start is None else (0.0, 0.0)
         ranges = UniformRanges([TILT, TILT, yaw, *[VELOCITY] * 6, *joints], self.device)
         drawn = ranges.draw(
             self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         )
+        obj = self.scene.object
         zeros = drawn.new_zeros(self.num_envs, 3)
-        pos = zeros.clone()
-        object_pos = zeros.clone()
-        pos[:, 0] = x
-        pos[:, 2] = spawn_height(self.scene.robots[0])
-        if self.scene.object is not None:
-            object_pos[:, 2] = self.scene.object.spawn_height
+        pos = drawn.new_tensor([start or 0.0, 0.0, spawn_height(self.scene.robots[0])])
+        object_pos = drawn.new_tensor([0.0, 0.0, 0.0 if obj is None else obj.spawn_height])
         return Layout(
-            robot_pos=pos.unsqueeze(1),
+            robot_pos=pos.expand_as(zeros).unsqueeze(1),
             robot_quat=quat_from_rpy(drawn[:, None, :3]),
             robot_vel=drawn[:, None, 3:9],
             joint_pos=drawn[:, None, 9:],
-            object_pos=object_pos,
+            object_pos=object_pos.expand_as(zeros),
             object_quat=quat_from_yaw(zeros[:, 0]),
             goal_pos=zeros,
         )

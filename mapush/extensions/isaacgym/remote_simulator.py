@@ -36,6 +36,7 @@ _LONGEST = 400  # characters of them that are shown
 _PARTING_S = 0.5  # for the last words to arrive
 _CLOSING_S = 5.0
 TIMEOUTS = (60.0, 1800.0)  # [s] for a step, and for the start up to the end of the first step
+_HOST = ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "sensordata", "failed")
 _STATE = ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "memory")
 
 
@@ -110,17 +111,10 @@ class ProcessSimulator:
         self._shared = {name: torch.from_numpy(array) for name, array in self._arrays.items()}
         self._is_copied = device.type != "cpu"
         self._tensors = {name: shared.to(device) for name, shared in self._shared.items()}
-        self.data = SimulatorData(
-            qpos=self._tensors["qpos"],
-            qvel=self._tensors["qvel"],
-            ctrl=self._tensors["ctrl"],
-            mocap_pos=self._tensors["mocap_pos"],
-            # Is not sent: there are no obstacles in a simulator of its own process.
-            mocap_quat=torch.eye(4, device=device)[0].repeat(num_envs, model.nmocap, 1),
-            xfrc_applied=self._tensors["xfrc_applied"],
-            sensordata=self._tensors["sensordata"],
-            failed=self._tensors["failed"],
-        )
+        # Quaternions are not sent: there are no obstacles in a simulator of its own process.
+        mocap_quat = torch.eye(4, device=device)[0].repeat(num_envs, model.nmocap, 1)
+        of_host = {name: self._tensors[name] for name in _HOST}
+        self.data = SimulatorData(mocap_quat=mocap_quat, **of_host)
         self.data.qpos.copy_(torch.as_tensor(model.qpos0))
         try:
             self._ask({"do": "open", "sizes": sizes, "dtype": spec.dtype, "scene": scene})

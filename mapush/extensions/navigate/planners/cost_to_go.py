@@ -10,11 +10,13 @@ N worlds, H rows of cells along y and W columns along x, P points, C fields, L m
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 NUM_ROUNDS = 6  # of sweeps in all directions; a maze of ten turns needs five
 # Steps from cell to cell along x and y; each line is swept both ways.
@@ -146,24 +148,17 @@ def _lines(grid: Grid, step: tuple[int, int], device: torch.device | str) -> _Li
     dx, dy = step
     width = grid.width
     height = grid.height
-    lines_found: list[list[int]] = []
-    for y in range(height):
-        for x in range(width):
-            before = (x - dx, y - dy)
-            if 0 <= before[0] < width and 0 <= before[1] < height:
-                continue
-            line = []
-            position = (x, y)
-            while 0 <= position[0] < width and 0 <= position[1] < height:
-                line.append(position[1] * width + position[0])
-                position = (position[0] + dx, position[1] + dy)
-            lines_found.append(line)
-    longest = max(len(line) for line in lines_found)
-    cells = torch.full((longest, len(lines_found)), width * height, dtype=torch.int64)
-    for k, line in enumerate(lines_found):
-        cells[: len(line), k] = torch.tensor(line)
-    places = torch.empty(width * height, dtype=torch.int64)
-    is_cell = cells.flatten() < width * height
-    places[cells.flatten()[is_cell]] = torch.arange(cells.numel())[is_cell]
+    lines: list[Tensor] = []
+    for y, x in itertools.product(range(height), range(width)):
+        if 0 <= x - dx < width and 0 <= y - dy < height:
+            continue  # not the first cell of its line
+        line = []
+        while 0 <= x < width and 0 <= y < height:
+            line.append(y * width + x)
+            x += dx
+            y += dy
+        lines.append(torch.tensor(line))
+    cells = pad_sequence(lines, padding_value=width * height)
+    places = cells.flatten().argsort()[: width * height]
     length = math.hypot(dx * grid.cell[0], dy * grid.cell[1])
     return _Lines(cells.to(device), places.to(device), length)
