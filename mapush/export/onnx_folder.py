@@ -44,7 +44,10 @@ def write(request: ExportRequest) -> dict[str, float]:
             contract["starts"] = STARTS
             write_starts(cfg, out / STARTS)
         if isinstance(env.task, PushTask):
-            contract |= _of_pushes(cfg)
+            shapes = cfg.task.shapes
+            contract["object"] = cfg.task.object if shapes is None else f"shapes: {shapes}"
+            contract["keeps_apart_m"] = cfg.task.keep_apart
+            contract["episode"] = describe_terminations(cfg.task)
         write_scene(env, out / SCENE)
         contract["mujoco_at_least"] = least_mujoco(out / SCENE)
     finally:
@@ -91,15 +94,6 @@ def _contract(cfg: RunCfg, env: MultiAgentEnv, what: str) -> dict[str, Any]:
         "robots": description.robots(env.scene),
         "motors": description.motors(env.scene),
         "scene": SCENE,
-    }
-
-
-def _of_pushes(cfg: RunCfg) -> dict[str, Any]:
-    """Describe a pushing team's episodes."""
-    return {
-        "object": cfg.task.object if cfg.task.shapes is None else f"shapes: {cfg.task.shapes}",
-        "keeps_apart_m": cfg.task.keep_apart,
-        "episode": describe_terminations(cfg.task),
     }
 
 

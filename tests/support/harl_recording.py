@@ -22,13 +22,7 @@ from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
-from mapush.extensions.harl.harl_settings import (
-    _SWITCHES,
-    ALGORITHM_KEYS,
-    NETWORK_KEYS,
-    dotted,
-    is_read,
-)
+from mapush.extensions.harl.harl_settings import keys_of
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"
@@ -94,13 +88,13 @@ def read(path: str | Path) -> dict[str, Any]:
 
 def settled_by_harl(name: str) -> list[str]:
     """Return HARL's dotted keys for the settings of algorithm ``name`` and its networks."""
-    fields = ALGORITHMS[name].cfg.__dataclass_fields__
-    keys = [
-        theirs
-        for theirs, ours in ALGORITHM_KEYS.items()
-        if ours in fields and is_read(name, theirs)
-    ]
-    return [dotted(key) for key in (*NETWORK_KEYS, *keys, *_SWITCHES)]
+    switches = (
+        "model.use_naive_recurrent_policy",
+        "model.use_recurrent_policy",
+        "algo.use_max_grad_norm",
+        "train.use_linear_lr_decay",
+    )
+    return sorted({*keys_of(name), *switches})
 
 
 def _holds(config: Mapping[str, Any], key: str) -> bool:

@@ -5,7 +5,6 @@ No file can execute code: JSON, YAML by the safe loader, tensors without pickled
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,11 +92,8 @@ def read(path: str | Path) -> HarlFile:
     """Read a HARL ``config.json``, or YAML with its sections. Raise ConfigError for others."""
     path = Path(path)
     try:
-        text = read_text(path)
-        content = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(text, str(path))
-    except ConfigError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
+        content = parse_yaml(read_text(path), str(path))
+    except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path"

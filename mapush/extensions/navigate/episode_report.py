@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mqe.tasks.episode_report import TEAM_OUTCOMES, Metrics, Report, mean, rate
+from mqe.tasks.episode_report import (
+    TEAM_OUTCOMES,
+    Metrics,
+    Report,
+    mean,
+    rate,
+    summarize_metrics,
+)
 
 RATES = ("success", "collision", "fall", "collapse")
 
@@ -19,20 +26,21 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     In ``finished_time_s`` a failure counts as the time limit. The other metrics are means over
     unbroken episodes.
     """
-    is_broken = episodes["broken"].cpu()
-    columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
-    happened = {name: (columns[name] > 0.5) & ~is_broken for name in RATES}
-    is_success = happened["success"]
-    time = columns["episode_time_s"]
-    is_late = (time > time_limit_s - 0.5 * step_dt) & ~is_success & ~is_broken
-    metrics: Metrics = {"num_episodes": len(time), "num_broken": int(is_broken.sum())}
-    for name, mask in happened.items():
-        metrics |= rate(name, mask)
-    metrics |= rate("timeout", is_late)
+    is_unbroken = ~episodes["broken"].cpu()
+    time = episodes["episode_time_s"].cpu().double()
+    metrics: Metrics = {}
+    for name in RATES:
+        metrics |= rate(name, (episodes[name].cpu() > 0.5) & is_unbroken)
+    is_success = (episodes["success"].cpu() > 0.5) & is_unbroken
+    is_late = time > time_limit_s - 0.5 * step_dt
+    metrics |= rate("timeout", is_late & ~is_success & is_unbroken)
     metrics["time_given_success_s"] = mean(time[is_success])
     metrics["finished_time_s"] = mean(torch.where(is_success, time, time_limit_s))
-    others = [name for name in columns if name not in (*RATES, "episode_time_s")]
-    return metrics | {name: mean(columns[name][~is_broken]) for name in others}
+    others = episodes.keys() - {*RATES, "episode_time_s"}
+    means = summarize_metrics(
+        {name: values for name, values in episodes.items() if name in others}, time_limit_s, step_dt
+    )
+    return metrics | means
 
 
 REPORT = Report(

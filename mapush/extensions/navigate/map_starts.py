@@ -17,29 +17,25 @@ _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a r
 _SPACING = 0.9  # [m] between the robots of a row
 
 
-def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return positions (1, A, 2) [m] and quaternions (1, A, 4) for ``count`` (A) robots in a row
-    behind an object at the origin. They face along x.
-
-    ``reach`` [m] is the distance from the object's origin to its furthest corner.
-    """
-    left = _SPACING * (torch.arange(count, device=device) - 0.5 * (count - 1))
-    behind = torch.full_like(left, -reach - _BEHIND)
-    row = torch.stack((behind, left), dim=-1).unsqueeze(0)
-    return row, quat_from_yaw(torch.zeros_like(row[..., 0]))
-
-
 class MapStarts:
     """Draws initial layouts on maps. Robots stand around the object, or in a row behind it."""
 
     def __init__(
         self, maps: MapTable, layouts: PushLayouts, streams: Streams, reach: float
     ) -> None:
-        """Take the robots' positions round an object of ``reach`` [m] from ``layouts``."""
+        """Take the robots' positions round an object from ``layouts``.
+
+        ``reach`` [m] is the distance from the object's origin to its furthest corner.
+        """
         self._maps = maps
         self._layouts = layouts
         self._streams = streams
-        self._row, self._row_quat = row_behind(layouts.num_agents, reach, maps.goal.device)
+        # A row of A robots behind an object at the origin, facing along x
+        count = layouts.num_agents
+        left = _SPACING * (torch.arange(count, device=maps.goal.device) - 0.5 * (count - 1))
+        behind = torch.full_like(left, -reach - _BEHIND)
+        self._row = torch.stack((behind, left), dim=-1)  # (A, 2) [m]
+        self._row_quat = quat_from_yaw(torch.zeros_like(left))  # (A, 4)
 
     def draw(self, episode: Tensor) -> tuple[Layout, Tensor, Tensor]:
         """Return the layout, the maps (N,) and the object's initial positions (N, 2) [m] of

@@ -32,16 +32,29 @@ def room_of(obj: ObjectCfg) -> Room:
 def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> tuple[Problem, Tensor]:
     """Return the problem on the task's maps, and each map's shortest path (L,) [m].
 
-    L is the number of maps. Raises ConfigError for a map without room for the object.
+    L is the number of maps. Raises ConfigError for a map without room for the object or without a
+    way for it to the goal, and for different arenas.
     """
     room = room_of(obj)
     if cfg.map in FAMILIES:
         maps = draw_maps(cfg.map, cfg.map_seed, cfg.num_maps, room)
     else:
         maps = read_maps(Path(cfg.map))
-    _check_maps(cfg, maps, room)
+    for k, arena_map in enumerate(maps):
+        check_map(arena_map, room, f"task.map={cfg.map}: map {k}")
+    arenas = {arena_map.arena for arena_map in maps}
+    if len(arenas) > 1:
+        raise ConfigError(
+            f"task.map={cfg.map}: its maps have {len(arenas)} different arenas, and the worlds of "
+            "a run share one; give all maps the same"
+        )
     problem, shortest = _solved(tuple(maps), slots_of(maps), room.reach, device)
-    _check_reachable(cfg, shortest)
+    is_blocked = (shortest > BLOCKED).nonzero().flatten().tolist()
+    if is_blocked:
+        raise ConfigError(
+            f"task.map={cfg.map}: on map {is_blocked[0]} ({len(is_blocked)} in all) the object "
+            "fits through no gap on the way to the goal; widen one, or take a smaller object"
+        )
     return problem, shortest
 
 
@@ -59,25 +72,3 @@ def _solved(
     return solve_problem(
         MapTable.of(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach
     )
-
-
-def _check_maps(cfg: NavigateCfg, maps: list[ArenaMap], room: Room) -> None:
-    """Raise ConfigError for maps without room for the object, or with different arenas."""
-    for k, arena_map in enumerate(maps):
-        check_map(arena_map, room, f"task.map={cfg.map}: map {k}")
-    arenas = {arena_map.arena for arena_map in maps}
-    if len(arenas) > 1:
-        raise ConfigError(
-            f"task.map={cfg.map}: its maps have {len(arenas)} different arenas, and the worlds of "
-            "a run share one; give all maps the same"
-        )
-
-
-def _check_reachable(cfg: NavigateCfg, shortest: Tensor) -> None:
-    """Raise ConfigError for a goal unreachable for the object."""
-    is_blocked = (shortest > BLOCKED).nonzero().flatten().tolist()
-    if is_blocked:
-        raise ConfigError(
-            f"task.map={cfg.map}: on map {is_blocked[0]} ({len(is_blocked)} in all) the object "
-            "fits through no gap on the way to the goal; widen one, or take a smaller object"
-        )

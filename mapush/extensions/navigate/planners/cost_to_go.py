@@ -95,13 +95,7 @@ class CostToGo:
         # (16, 2) unit vectors of the directions: each line's, then its opposite.
         self.directions = torch.stack((ways, -ways), dim=1).flatten(0, 1)
 
-    def solve(
-        self,
-        cost: Tensor,
-        goal: Tensor,
-        directed: Tensor | None = None,
-        num_rounds: int = NUM_ROUNDS,
-    ) -> Tensor:
+    def solve(self, cost: Tensor, goal: Tensor, directed: Tensor | None = None) -> Tensor:
         """Return the cost-to-go (N, H, W) to ``goal`` (N, 2) [m] at ``cost`` (N, H, W) per metre.
 
         ``directed`` (N, 16, H, W) is the extra cost per metre in each of the ``directions``.
@@ -120,7 +114,7 @@ class CostToGo:
             back = _cost_along(lines, costs[:, 2 * k + 1])
             sums.append((there, back))
         pad = value.new_full((len(cost), 1), _FAR)
-        for _ in range(num_rounds):
+        for _ in range(NUM_ROUNDS):
             before = value
             for lines, (there, back) in zip(self._families, sums, strict=True):
                 rows = lines.of(torch.cat((value, pad), dim=1))

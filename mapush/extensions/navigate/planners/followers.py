@@ -46,10 +46,7 @@ class FieldFollower:
     def __init__(self, problem: Problem, look_ahead: float) -> None:
         """Compare points up to ``look_ahead`` [m] ahead on the maps in ``problem``."""
         device = problem.maps.goal.device
-        self._grid = problem.grid
-        self._reach = problem.reach
-        self._maps = problem.fields
-        self._goal = problem.maps.goal
+        self._problem = problem
         self._look_ahead = look_ahead
         angles = torch.arange(NUM_BEARINGS, device=device) * (2.0 * math.pi / NUM_BEARINGS)
         self._bearings = torch.stack((angles.cos(), angles.sin()), dim=-1)  # (D, 2)
@@ -57,9 +54,9 @@ class FieldFollower:
 
     def subgoal(self, position: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2)."""
-        goal = self._goal[index]
-        maps = self._maps[index]
-        to_goal = goal - position
+        problem = self._problem
+        maps = problem.fields[index]
+        to_goal = problem.maps.goal[index] - position
         distance = to_goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
         to_goal = to_goal / distance
         bearings = self._bearings.expand(len(position), -1, -1)
@@ -68,15 +65,11 @@ class FieldFollower:
         reach[:, -1:] = distance.clamp(max=self._look_ahead)
         radius = reach.unsqueeze(-1) * self._shares  # (N, D + 1, R)
         points = position.view(-1, 1, 1, 2) + radius.unsqueeze(-1) * bearings.unsqueeze(2)
-        sampled = self._grid.sample(maps[:, 1:], points.flatten(1, 2))
+        sampled = problem.grid.sample(maps[:, 1:], points.flatten(1, 2))
         cost, value = sampled.unflatten(2, radius.shape[1:]).unbind(dim=1)
         step = reach.unsqueeze(-1) / len(self._shares)
         lacking = lacking_room(
-            self._grid,
-            maps[:, 0],
-            position.unsqueeze(1),
-            bearings,
-            self._reach,
+            problem.grid, maps[:, 0], position.unsqueeze(1), bearings, problem.reach
         )
         total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
         best = (total.amin(dim=-1) + NO_ROOM_COST * lacking[..., 0]).argmin(dim=1)
