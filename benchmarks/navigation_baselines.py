@@ -310,7 +310,7 @@ def _observed_names(env: MultiAgentEnv) -> list[str]:
 load_extensions()
 for _script in (walk, scripted_team, scripted_solo):
     TASKS["go1push_upper"].policies.register(_script.__name__, _script)
-PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level"))
-mapush.register_planner("spline", spline, "spline with random knots, blind to obstacles")
-mapush.register_planner("rrt", rrt, "random tree, blind to the object's size")
-mapush.register_planner("ompl", ompl, "OMPL's Informed RRT* with the object's size")
+PLANNERS.register("goal", Planner(GoalFollower))
+mapush.register_planner("spline", spline)
+mapush.register_planner("rrt", rrt)
+mapush.register_planner("ompl", ompl)

@@ -192,12 +192,7 @@ def _weight_lines() -> list[str]:
 
 
 def _setting_line(name: str, field: Any) -> str:
-    if field.default is not MISSING:
-        default = field.default
-    elif field.default_factory is not MISSING:
-        default = field.default_factory()
-    else:
-        default = "must be given"
+    default = field.default_factory() if field.default is MISSING else field.default
     if default is None:
         default = "null"
     elif isinstance(default, bool):

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from mqe.controllers.trot import STANDING_COMMAND
-from mqe.world.robots import NUM_JOINTS, RobotCfg
-from mqe.world.robots.robot import LEG_JOINTS, LEGS
+from mqe.controllers.trot import JOINTS, STANDING_COMMAND
+from mqe.world.robots import NUM_JOINTS
 from mqe.world.robots.tensors import TOUCH
 from mqe.world.scene import ACTUATOR_LAG, DECIMATION, PHYSICS_DT, STEP_DT, Scene
 
@@ -18,7 +17,6 @@ HEADING = (
     "heading frame of the robot: origin at its trunk, turned by its yaw only, x forward, y left"
 )
 BODY = "trunk frame of the robot: x forward, y left, z up"
-JOINTS = [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS]
 COMMAND = ["forward", "left", "turning_left"]
 
 Numbers = dict[str, Any]
@@ -99,23 +97,22 @@ def observed_names(terms: Mapping[str, Any]) -> list[str]:
 def robots(scene: Scene) -> list[dict[str, Any]]:
     """Describe a team's robots, and their motors in the scene."""
     limits = scene.model.actuator_forcerange[:, 1].reshape(-1, NUM_JOINTS).tolist()
-    return [_robot(f"robot{i}", cfg, limits[i]) for i, cfg in enumerate(scene.robots)]
-
-
-def _robot(name: str, cfg: RobotCfg, torque_limit: list[float]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "kind": cfg.name,
-        "joints": JOINTS,
-        "nominal_joint_pos_rad": cfg.joint_pos,
-        "joint_range_rad": cfg.joint_range,
-        "stiffness_nm_per_rad": cfg.stiffness,
-        "damping_nms_per_rad": cfg.damping,
-        "torque_limit_nm": torque_limit,
-        "low_trunk_m": cfg.low_height,
-        "knee_clearance_m": cfg.knee_radius + TOUCH,
-        "trunk_clearance_m": TOUCH,
-    }
+    return [
+        {
+            "name": f"robot{i}",
+            "kind": cfg.name,
+            "joints": JOINTS,
+            "nominal_joint_pos_rad": cfg.joint_pos,
+            "joint_range_rad": cfg.joint_range,
+            "stiffness_nm_per_rad": cfg.stiffness,
+            "damping_nms_per_rad": cfg.damping,
+            "torque_limit_nm": limits[i],
+            "low_trunk_m": cfg.low_height,
+            "knee_clearance_m": cfg.knee_radius + TOUCH,
+            "trunk_clearance_m": TOUCH,
+        }
+        for i, cfg in enumerate(scene.robots)
+    ]
 
 
 def motors(scene: Scene) -> dict[str, Any]:

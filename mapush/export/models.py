@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,14 +26,9 @@ from mqe.world.scene import STEP_DT
 NUM_CHECKED = 16  # rows of example inputs
 
 
-class Model(NamedTuple):
-    """One network of an export, and the description of its inputs and outputs."""
-
-    exported: Exported
-    contract: dict[str, Any]
-
-
-def actors(env: MultiAgentEnv, cfg: RunCfg, folder: Path, commands_gaits: bool) -> dict[str, Model]:
+def actors(
+    env: MultiAgentEnv, cfg: RunCfg, folder: Path, commands_gaits: bool
+) -> dict[str, Exported]:
     """Return the actors in checkpoint ``folder`` by file name. ``env`` gives example observations.
 
     Their outputs are velocity commands if the actors command gaits.
@@ -72,12 +67,12 @@ def actors(env: MultiAgentEnv, cfg: RunCfg, folder: Path, commands_gaits: bool) 
             }
             contract["inputs"]["hidden"] = contract["outputs"]["hidden_out"] = hidden
             outputs.append("hidden_out")
-        exported = Exported(actor, inputs, tuple(outputs))
-        models[f"actor_agent{agent}.onnx"] = Model(exported, contract)
+        exported = Exported(actor, inputs, tuple(outputs), contract)
+        models[f"actor_agent{agent}.onnx"] = exported
     return models
 
 
-def gait(network: ExportedGait, scale: Sequence[float], decision_period: int) -> Model:
+def gait(network: ExportedGait, scale: Sequence[float], decision_period: int) -> Exported:
     """Return a robot's gait. ``scale`` is the largest command."""
     states = torch.randn(NUM_CHECKED, 6)
     is_walking = torch.arange(NUM_CHECKED) % 4 > 0  # the others stand
@@ -98,7 +93,7 @@ def gait(network: ExportedGait, scale: Sequence[float], decision_period: int) ->
         },
         "rate_hz": 1.0 / STEP_DT,
     }
-    return Model(Exported(network, inputs, ("joint_targets", "memory_out")), contract)
+    return Exported(network, inputs, ("joint_targets", "memory_out"), contract)
 
 
 def _limit(

@@ -6,6 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ class Exported(NamedTuple):
     network: nn.Module
     inputs: dict[str, Tensor]  # examples, in the order of its arguments
     outputs: tuple[str, ...]
+    contract: Mapping[str, Any] = MappingProxyType({})  # description of inputs and outputs
 
 
 def import_package(name: str) -> Any:

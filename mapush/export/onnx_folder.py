@@ -57,14 +57,14 @@ def write(request: ExportRequest) -> dict[str, float]:
 
     worst = {}
     for name, model in exported.items():
-        onnx_files.write(model.exported, out / name)
-        worst[name] = onnx_files.largest_difference(model.exported, out / name)
+        onnx_files.write(model, out / name)
+        worst[name] = onnx_files.largest_difference(model, out / name)
     onnx_files.check(worst)
     renew_manifest(out)  # a checksum of every file
     return worst
 
 
-def _models(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, models.Model]:
+def _models(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, onnx_files.Exported]:
     """Return the networks by file name: a gait alone, or actors and the gaits under them."""
     entry = TASKS[cfg.task.name]
     actions = entry.actions(cfg.task)

@@ -48,12 +48,12 @@ GAIT_TERMS = (
     GaitTerm("clock", 2),
 )
 GAIT_OBS_SIZE = sum(term.size for term in GAIT_TERMS)
-_JOINTS = tuple(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS)
+JOINTS = tuple(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS)
 _AXES = {"command": ("forward", "left", "turning_left"), "clock": ("sin", "cos")}
 
 
 def _number_names(term: GaitTerm) -> list[str]:
-    numbers = _JOINTS if term.size == NUM_JOINTS else _AXES.get(term.name, ("x", "y", "z"))
+    numbers = JOINTS if term.size == NUM_JOINTS else _AXES.get(term.name, ("x", "y", "z"))
     return [f"{term.name}_{number}" for number in numbers]
 
 

@@ -12,13 +12,13 @@ from mapush.extensions.gait.random_events import RESTLESS_SHARE, STANDING_SHARE
 from mapush.extensions.gait.settings import VELOCITY_TERMS, VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
 from mqe.config import ConfigError
-from mqe.controllers.trot import ACTION_SCALE
+from mqe.controllers.trot import ACTION_SCALE, JOINTS
 from mqe.registry import TASKS
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
 from mqe.world.fields import floor_friction_fields
 from mqe.world.robots import Robots
-from mqe.world.robots.robot import LEG_JOINTS, LEGS
+from mqe.world.robots.robot import LEGS
 from mqe.world.scene import build_scene
 from mqe.world.streams import Streams
 
@@ -47,7 +47,7 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
 def _actions(cfg: VelocityCfg) -> dict[str, Any]:
     """Describe a gait's joint actions."""
     return {
-        "names": [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS],
+        "names": list(JOINTS),
         "unit": "rad",
         "frame": "joint, about the nominal stance, under the lift of swinging feet",
         "scale": list(ACTION_SCALE) * len(LEGS),

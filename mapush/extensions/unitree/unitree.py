@@ -16,13 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from mapush.export import models, onnx_files
-from mapush.export.description import JOINTS
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mqe.config import ConfigError, dump_yaml
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.controllers.gait import load_gait
-from mqe.controllers.trot import ACTION_SCALE, GAIT_FREQUENCY, STANDING_COMMAND
+from mqe.controllers.trot import ACTION_SCALE, GAIT_FREQUENCY, JOINTS, STANDING_COMMAND
 from mqe.registry import TASKS
 from mqe.world.geometry import TWO_PI
 from mqe.world.robots import NUM_JOINTS, ROBOTS, RobotCfg

@@ -28,7 +28,6 @@ class Planner(NamedTuple):
     """An entry in ``PLANNERS``."""
 
     follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
-    help: str
     sways: bool = False  # turns the sub-goal to and fro while the object stands still
 
 
@@ -40,9 +39,8 @@ def straight_line(problem: Problem) -> Tensor:
     return torch.stack((problem.maps.start, problem.maps.goal), dim=1)
 
 
-def register_planner(name: str, function: WaypointPlanner, help: str = "") -> None:
-    """Register a planner under ``name``, for ``task.planner``, by default with its docstring as
-    help.
+def register_planner(name: str, function: WaypointPlanner) -> None:
+    """Register a planner under ``name``, for ``task.planner``.
 
     ``function`` returns way-points (M, P, 2) [m] from the object to the goal, P on each of M maps.
     The team follows these way-points. Raise ConfigError if the name is taken.
@@ -51,9 +49,8 @@ def register_planner(name: str, function: WaypointPlanner, help: str = "") -> No
     def follow(problem: Problem, look_ahead: float) -> Follower:
         return WaypointFollower(function(problem), look_ahead)
 
-    help = help or (function.__doc__ or name).strip().partition("\n\n")[0]
-    PLANNERS.register(name, Planner(follow, " ".join(help.split())))
+    PLANNERS.register(name, Planner(follow))
 
 
-PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go", sways=True))
-register_planner("straight_line", straight_line, "straight line to the goal, a baseline")
+PLANNERS.register("field", Planner(FieldFollower, sways=True))
+register_planner("straight_line", straight_line)
