@@ -41,7 +41,11 @@ def extensions() -> Iterator[Extension]:
 
 
 def register() -> None:
-    """Import all extensions' modules, as this package's entry point."""
+    """Import all extensions' modules and register their presets, as this package's entry point."""
+    from harl_mapush.config.presets import register_preset  # imports torch
+
     for extension in extensions():
         for module in extension.modules:
             importlib.import_module(module)
+    for file in FOLDER.glob("*/presets/*.yaml"):
+        register_preset(file)

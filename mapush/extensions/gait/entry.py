@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from harl_mapush.config.presets import register_preset
 from mapush.extensions.gait.random_events import RESTLESS_SHARE, STANDING_SHARE
 from mapush.extensions.gait.settings import VELOCITY_TERMS, VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
@@ -74,5 +72,3 @@ VELOCITY = TaskEntry(
     former_keys={"standing_share": STANDING_SHARE, "restless_share": RESTLESS_SHARE},
 )
 TASKS.register("go1_velocity", VELOCITY)
-for _preset in ("go1_velocity", "go1_push"):
-    register_preset(Path(__file__).parent / "presets" / f"{_preset}.yaml")

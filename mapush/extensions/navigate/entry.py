@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from harl_mapush.config.presets import register_preset
 from harl_mapush.config.suites import register_suite
 from mapush.extensions.navigate.episode_report import REPORT
 from mapush.extensions.navigate.frozen_team import settings_of
@@ -20,7 +19,7 @@ from mqe.extensions import Registry
 from mqe.registry import TASK_ALIASES, TASKS
 from mqe.tasks.entry import PushedObjects, TaskEntry
 
-_FOLDER = Path(__file__).parent
+_SUITES = Path(__file__).parent / "suites"
 _FORMER_KEYS = {
     "map_scale": 0.05,
     "narrow_cost": 3.0,
@@ -77,6 +76,4 @@ for _name, _former in {
     "doors": "H2",
     "u_turn": "H3",
 }.items():
-    register_suite(_FOLDER / "suites" / f"{_name}.yaml", former_name=_former)
-for _preset in ("leader", "laptop_navigate"):
-    register_preset(_FOLDER / "presets" / f"{_preset}.yaml")
+    register_suite(_SUITES / f"{_name}.yaml", former_name=_former)

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg
-from harl_mapush.config.presets import register_preset
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.formats import Team
@@ -25,6 +23,9 @@ from mqe.config import ConfigError, option
 from mqe.controllers.gait import from_anywhere
 from mqe.tasks.push.task import PushTask
 from mqe.vec_env import TeamSpec
+
+# Standard deviation of the noise on the teacher's actions during the warm-up
+_TEACHER_NOISE = 0.2
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,6 @@ class TaughtHasacCfg(HasacCfg):
     )
     teacher_until: float = option(
         1.0, "fraction of the run at whose end that weight is 0", min=1e-3, max=1e6
-    )
-    teacher_noise: float = option(
-        0.2,
-        "standard deviation of the noise on the teacher's actions during the warm-up",
-        min=0.0,
-        max=10.0,
     )
 
     def with_absolute_paths(self) -> Self:
@@ -120,7 +115,7 @@ class TaughtHasac(Hasac):
         if self.spec.teacher is None or self.spec.teacher_obs is not None:
             return super().act_untrained(obs)
         actions = self.spec.teacher(obs)
-        return (actions + self.cfg.teacher_noise * self.noise(*actions.shape)).clamp(-1.0, 1.0)
+        return (actions + _TEACHER_NOISE * self.noise(*actions.shape)).clamp(-1.0, 1.0)
 
     def further_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the weighted square of the difference from the teacher's actions."""
@@ -135,4 +130,3 @@ class TaughtHasac(Hasac):
 
 
 register_algorithm("hasac_taught", TaughtHasacCfg, TaughtHasac)
-register_preset(Path(__file__).with_name("presets") / "laptop_team.yaml")

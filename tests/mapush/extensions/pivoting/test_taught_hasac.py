@@ -17,6 +17,7 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, named_files
 from harl_mapush.runs.policy import load_team
 from mapush import cli
+from mapush.extensions.pivoting import taught_hasac
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
 from mqe.config import ConfigError
@@ -118,12 +119,15 @@ def test_it_refuses_other_objects_and_teams(other: dict[str, Any]) -> None:
         PressingScript(env.task, (), 5, "cpu")
 
 
-def test_a_collectors_team_begins_with_the_scripts_actions(script: PressingScript) -> None:
+def test_a_collectors_team_begins_with_the_scripts_actions(
+    script: PressingScript, monkeypatch
+) -> None:
+    monkeypatch.setattr(taught_hasac, "_TEACHER_NOISE", 0.0)
     over = {
         "env": {"num_envs": 2, "num_agents": 2},
         "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
         "task": {"decision_period": 5, "action_scale": [1.0, 1.0, 1.0]},
-        "algorithm": {"name": "hasac_taught", "teacher_noise": 0.0},
+        "algorithm": {"name": "hasac_taught"},
         "network": {"hidden_sizes": [8]},
     }
     cfg, _ = config.resolve({}, over)
