@@ -101,7 +101,7 @@ class ProcessSimulator:
         # Freed with the last process that has it, however they end.
         memory = os.memfd_create("mapush", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.ftruncate(memory, layout(sizes, spec.dtype)[1])
+            os.ftruncate(memory, layout(sizes, spec.dtype).itemsize)
             self._arrays = open_memory(memory, sizes, spec.dtype)
             # A worker that shortened the file would end this process by SIGBUS.
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)

@@ -12,9 +12,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from mapush.extensions.pivoting.push_mechanics import Pushes, least_force, sides
+from mqe.world.geometry import rotate_2d
 from mqe.world.objects import ObjectCfg
 
 Array = NDArray[np.float64]
@@ -46,7 +48,8 @@ class Plan(NamedTuple):
 def make_plan(obj: ObjectCfg, num_robots: int) -> Plan:
     """Plan for ``num_robots`` abreast. The object needs straight sides."""
     middles, normals, spacing, sides_of = _stands(obj, num_robots)
-    directions = _turned(normals, LEAN * sides_of)
+    lean = torch.from_numpy(LEAN * sides_of)
+    directions = rotate_2d(torch.from_numpy(normals), lean).numpy()
     velocities = np.empty((len(middles), 2))
     rates = np.empty(len(middles))
     number = np.arange(num_robots) - 0.5 * (num_robots - 1)
@@ -97,14 +100,6 @@ def _stands(obj: ObjectCfg, num_robots: int) -> tuple[Array, Array, Array, Array
                     spacings.append(spacing)
                     ends.append(end)
     return np.array(middles), np.array(normals), np.array(spacings), np.array(ends)
-
-
-def _turned(vectors: Array, angles: Array) -> Array:
-    """Return vectors (K, 2) turned by angles (K,) [rad]."""
-    sine = np.sin(angles)
-    cosine = np.cos(angles)
-    x, y = vectors.T
-    return np.stack((cosine * x - sine * y, sine * x + cosine * y), axis=1)
 
 
 def _choose(

@@ -122,17 +122,10 @@ def served(listener: socket.socket, panel: Panel, guard: PageGuard) -> Iterator[
 def _listening_socket(port: int) -> socket.socket:
     """Bind a loopback port. Raise ConfigError if it is taken."""
     for candidate in (port,) if port else PORTS:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        if sys.platform != "win32":  # where the option shares a port with other programs
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((HOST, candidate))
-            listener.listen()  # two processes can bind a port without a listener
+            return socket.create_server((HOST, candidate))
         except OSError as error:
-            listener.close()
-            problem = error.strerror
-        else:
-            return listener
+            problem = os.strerror(error.errno or 0)  # its own text has the address, too
     requested = f"port {port}" if port else f"ports {PORTS[0]} to {PORTS[-1]}"
     raise ConfigError(
         f"--web: {requested} cannot be used ({problem}); name another port, or leave it out for a "

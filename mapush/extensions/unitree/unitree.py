@@ -7,7 +7,6 @@ from their history of network outputs, after subtracting the feet's lift.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from mqe.controllers.frozen_policy import describe_policy
 from mqe.controllers.gait import load_gait
 from mqe.controllers.trot import ACTION_SCALE, GAIT_FREQUENCY, JOINTS, STANDING_COMMAND
 from mqe.registry import TASKS
-from mqe.world.geometry import TWO_PI
+from mqe.world.geometry import TWO_PI, rotate_2d
 from mqe.world.robots import NUM_JOINTS, ROBOTS, RobotCfg
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.scene import STEP_DT
@@ -106,10 +105,7 @@ class UnitreeGait(nn.Module):
 
 def _turned(phase: Tensor, angle: float) -> Tensor:
     """Return sine and cosine (B, 2) after a turn back by ``angle`` [rad]."""
-    sine, cosine = phase.split(1, dim=-1)
-    turned_sine = sine * math.cos(angle) - cosine * math.sin(angle)
-    turned_cosine = cosine * math.cos(angle) + sine * math.sin(angle)
-    return torch.cat((turned_sine, turned_cosine), dim=-1)
+    return rotate_2d(phase, torch.tensor(angle))
 
 
 def sdk_order() -> list[int]:

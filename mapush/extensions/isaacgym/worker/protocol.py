@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MAX_ROWS = 32  # physics steps of a control step at most, each with its targets
-_ALIGNED = 64  # bytes
 _LONGEST = 1 << 28  # bytes of a message
 
 
@@ -30,40 +29,29 @@ class Sizes(NamedTuple):
     nmemory: int  # what the engine carries from step to step beyond qpos and qvel
 
 
-def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
-    """Return each array's offset [bytes], shape and dtype, and the shared memory's size [bytes]."""
+def layout(sizes: Sizes, dtype: str) -> np.dtype:
+    """Return the shared memory's arrays as one structured type."""
     n = sizes.num_envs
-    shapes: dict[str, tuple[int, ...]] = {
-        "qpos": (n, sizes.nq),
-        "qvel": (n, sizes.nv),
-        "ctrl": (n, sizes.nu),
-        "targets": (MAX_ROWS, n, sizes.nu),
-        "mocap_pos": (n, sizes.nmocap, 3),
-        "xfrc_applied": (n, sizes.nbody, 6),
-        "sensordata": (n, sizes.nsensordata),
-        "memory": (n, sizes.nmemory),
-        "failed": (n,),
-    }
-    places = {}
-    offset = 0
-    for name, shape in shapes.items():
-        kind = "bool" if name == "failed" else dtype
-        places[name] = (offset, shape, kind)
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
-        offset += -(-size // _ALIGNED) * _ALIGNED
-    return places, offset
+    return np.dtype(
+        [
+            ("qpos", dtype, (n, sizes.nq)),
+            ("qvel", dtype, (n, sizes.nv)),
+            ("ctrl", dtype, (n, sizes.nu)),
+            ("targets", dtype, (MAX_ROWS, n, sizes.nu)),
+            ("mocap_pos", dtype, (n, sizes.nmocap, 3)),
+            ("xfrc_applied", dtype, (n, sizes.nbody, 6)),
+            ("sensordata", dtype, (n, sizes.nsensordata)),
+            ("memory", dtype, (n, sizes.nmemory)),
+            ("failed", "bool", (n,)),
+        ]
+    )
 
 
 def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
     """Return the arrays in the shared memory."""
-    places, length = layout(sizes, dtype)
-    memory = mmap.mmap(fd, length)
-    return {
-        name: np.frombuffer(memory, kind, int(np.prod(shape, dtype=np.int64)), offset).reshape(
-            shape
-        )
-        for name, (offset, shape, kind) in places.items()
-    }
+    kind = layout(sizes, dtype)
+    record = np.frombuffer(mmap.mmap(fd, kind.itemsize), kind)
+    return {name: record[name][0] for name in kind.names or ()}
 
 
 class Channel(Connection):

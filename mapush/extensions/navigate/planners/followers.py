@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -125,13 +126,8 @@ def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
     """Return S = ``NUM_SAMPLES`` points (M, S, 2) on each path, and their spacing (M,) [m]."""
     lengths = (waypoints[:, 1:] - waypoints[:, :-1]).norm(dim=-1)
     ends = torch.nn.functional.pad(lengths.cumsum(dim=1), (1, 0))  # (M, P)
-    total = ends[:, -1:]
-    shares = torch.linspace(0.0, 1.0, NUM_SAMPLES, device=waypoints.device)
-    targets = total * shares  # (M, S)
-    after = torch.searchsorted(ends, targets).clamp(1, ends.shape[1] - 1)
-    before = after - 1
-    low = ends.gather(1, before)
-    part = ((targets - low) / (ends.gather(1, after) - low).clamp(min=1e-9)).unsqueeze(-1)
-    first = waypoints.gather(1, before.unsqueeze(-1).expand(-1, -1, 2))
-    second = waypoints.gather(1, after.unsqueeze(-1).expand(-1, -1, 2))
-    return torch.lerp(first, second, part), total[:, 0] / (NUM_SAMPLES - 1)
+    points = []
+    for path, end in zip(waypoints.cpu().numpy(), ends.cpu().numpy(), strict=True):
+        targets = np.linspace(0.0, end[-1], NUM_SAMPLES)
+        points.append(np.stack([np.interp(targets, end, axis) for axis in path.T], axis=1))
+    return waypoints.new_tensor(np.array(points)), ends[:, -1] / (NUM_SAMPLES - 1)

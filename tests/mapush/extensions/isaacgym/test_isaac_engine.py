@@ -47,10 +47,8 @@ def _engine(monkeypatch, model):
         monkeypatch.delitem(sys.modules, name, raising=False)
     module = importlib.import_module("mapush.extensions.isaacgym.worker.isaac_gym")
     sizes = Sizes(N, model.nq, model.nv, model.nu, model.nmocap, model.nbody, model.nsensordata, 0)
-    views = {
-        name: np.zeros(shape, kind)
-        for name, (_, shape, kind) in layout(sizes, "float32")[0].items()
-    }
+    record = np.zeros(1, layout(sizes, "float32"))
+    views = {name: record[name][0] for name in record.dtype.names or ()}
     views["qpos"][:] = model.qpos0
     return module.make_engine(engines.isaac_scene(model, N, torch.device("cpu")), sizes, views)
 
