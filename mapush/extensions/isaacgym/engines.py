@@ -42,6 +42,15 @@ LEAST_PAIRS = 1 << 20
 MOST_PAIRS = 1 << 23
 PAIRS_A_ROBOT = 128
 PAIRS_OF_REST = 64
+_FIELDS = (  # of the model, which worlds may have of their own
+    "geom_friction",
+    "pair_friction",
+    "body_mass",
+    "body_inertia",
+    "actuator_gainprm",
+    "actuator_biasprm",
+    "actuator_forcerange",
+)
 # Environment variable: the path of Isaac Gym's interpreter. Files of settings name no program.
 PYTHON = "MAPUSH_ISAAC_PYTHON"
 # Reports of cards with 8 GB: 1 to 2 GB for 2^23 pairs, and about 2.5 MB for a world
@@ -89,13 +98,8 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
             for k in range(model.ngeom)
             if model.geom_contype[k] and model.geom_bodyid[k] == object_body
         ],
-        "body_mass": model.body_mass.tolist(),
         "floor_geom": model.geom("floor").id,
-        "floor_friction": float(model.geom_friction[model.geom("floor").id, 0]),
-        "pair_friction": [float(friction[0]) for friction in model.pair_friction],
-        "gainprm": model.actuator_gainprm[:, 0].tolist(),
-        "biasprm": model.actuator_biasprm[:, :3].tolist(),
-        "forcerange": model.actuator_forcerange.tolist(),
+        "fields": {name: getattr(model, name).tolist() for name in _FIELDS},
         "walls": [
             [*model.geom_pos[k].tolist(), *(2.0 * model.geom_size[k]).tolist()] for k in walls
         ],

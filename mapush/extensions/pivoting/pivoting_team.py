@@ -88,23 +88,28 @@ class PivotingTeam:
         stations = middle.unsqueeze(-2) + shift * along_side.unsqueeze(-2)
         across = axes_along(normal)[..., 1, :]
         to_hull = (stations * normal.unsqueeze(-2)).sum(-1) + self._hull.reach(-normal)
-        is_ready = self._is_ready(scene.robots - stations, normal, across, to_hull, LOOSE)
-        touches = self._is_ready(scene.robots - stations, normal, across, TOUCH - RUN_OUT, LOOSE)
+        offset = scene.robots - stations
+        off_lanes = (offset * across.unsqueeze(-2)).sum(-1)
+        behind = -(offset * normal.unsqueeze(-2)).sum(-1)
+
+        def are_in_lanes(width: float, length: Tensor | float) -> Tensor:
+            """Return a mask (N, A, R) of robots in lanes from their stations back."""
+            return (off_lanes.abs() < width) & (behind > 0.0) & (behind < length)
+
+        touches = are_in_lanes(LOOSE, TOUCH)
         is_team_ready = (touches | ~scene.is_there).all(dim=-1)
 
         # The way to the lane's start, then ahead.
         robot_pos = scene.robots[..., 0, :]
         station = stations[..., 0, :]
-        to_hull = to_hull[..., :1]
-        off_lane = ((robot_pos - station) * across).sum(-1, keepdim=True)
         behind_hull = -(robot_pos * normal).sum(-1, keepdim=True) - self._hull.reach(-normal)
-        start = station - (to_hull + BEHIND) * normal
+        start = station - (to_hull[..., :1] + BEHIND) * normal
         turn = wrap_to_pi(torch.atan2(normal[..., 1], normal[..., 0]) - scene.heading)
         turn = turn.unsqueeze(-1)
-        offset = (robot_pos - station).unsqueeze(-2)
-        enters = self._is_ready(offset, normal, across, to_hull, IN_LANE)
+        enters = are_in_lanes(IN_LANE, to_hull + RUN_OUT)[..., :1]
+        stays = are_in_lanes(LOOSE, to_hull + RUN_OUT)[..., :1]
         is_pressing = (enters & (turn.abs() < FACING)) | (
-            memory.is_pressing & is_ready[..., :1] & (turn.abs() < 2.0 * FACING)
+            memory.is_pressing & stays & (turn.abs() < 2.0 * FACING)
         )
         memory.is_pressing.copy_(is_pressing)
         way = self._hull.way(robot_pos, start, behind_hull > 0.5 * CLEARANCE)
@@ -120,7 +125,7 @@ class PivotingTeam:
         rams = memory.rams(scene.goal, is_team_ready, self._time_step)
         back = rams.unsqueeze(-1) & is_pressing
         velocity = torch.where(
-            back, -self._speed * normal - LANE_GAIN * off_lane * across, velocity
+            back, -self._speed * normal - LANE_GAIN * off_lanes[..., :1] * across, velocity
         )
 
         velocity_b = rotate_2d(velocity, -scene.heading)
@@ -131,15 +136,6 @@ class PivotingTeam:
         action = (command / self._scale).clamp(-1.0, 1.0)
         is_done = scene.goal.norm(dim=-1, keepdim=True) < REST_DISTANCE
         return action.masked_fill(is_done, 0.0)
-
-    @staticmethod
-    def _is_ready(
-        offset: Tensor, normal: Tensor, across: Tensor, to_hull: Tensor | float, width: float
-    ) -> Tensor:
-        """Return a mask (N, A, R) for robots in their lanes, from offsets (N, A, R, 2)."""
-        off_lane = (offset * across.unsqueeze(-2)).sum(-1)
-        behind = -(offset * normal.unsqueeze(-2)).sum(-1)
-        return (off_lane.abs() < width) & (behind > 0.0) & (behind < to_hull + RUN_OUT)
 
     def reset_memory(self, done: Tensor) -> None:
         """Reset the memory in worlds with an ended episode, ``done`` (N,) bool."""

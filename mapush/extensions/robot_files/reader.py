@@ -128,9 +128,7 @@ def _chains(file: MakerFile) -> list[_Chain]:
             "a robot needs four legs with three hinges each, and no other joint; its chains of "
             f"joints are {names}. Wheels and arms are not read; fix their joints in the file"
         )
-    data = mujoco.MjData(model)
-    data.qpos[:] = 0.0
-    data.qpos[3] = 1.0
+    data = _at_origin(model)
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
     by_name = {}
@@ -147,6 +145,14 @@ def _chains(file: MakerFile) -> list[_Chain]:
     if max(heights) - min(heights) > _LEVEL:
         raise file.refuse(f"its hips must be level; they are at {np.round(heights, 4)} m")
     return [by_name[name] for name in LEGS]
+
+
+def _at_origin(model: mujoco.MjModel) -> mujoco.MjData:
+    """Return the robot at the world's origin, upright, with all angles zero."""
+    data = mujoco.MjData(model)
+    data.qpos[:] = 0.0
+    data.qpos[3] = 1.0
+    return data
 
 
 def _chain(file: MakerFile, data: mujoco.MjData, bodies: Sequence[int]) -> _Chain:
@@ -220,9 +226,7 @@ class _Pose:
         """Bend the joints."""
         self._file = file
         self._model = file.model
-        self._data = mujoco.MjData(file.model)
-        self._data.qpos[:] = 0.0
-        self._data.qpos[3] = 1.0
+        self._data = _at_origin(file.model)
         for chain in chains:
             places = file.model.jnt_qposadr[list(chain.joints)]
             self._data.qpos[places] = -np.array(chain.offsets) * chain.signs

@@ -55,16 +55,18 @@ class TorchRLEnv(EnvBase):
         """Set the specs of one world. TorchRL repeats them for the batch."""
         spec = self.client.env.spec
         team = torch.Size((spec.num_agents,))
+
+        def unbounded(*shape: int) -> Unbounded:
+            return Unbounded(torch.Size(shape), device=self.device)
+
         flag = Categorical(2, shape=torch.Size((1,)), dtype=torch.bool, device=self.device)
-        obs = Unbounded(torch.Size((*team, spec.obs_size)), device=self.device)
-        observed: dict[str, Any] = {"observation": obs}
+        observed: dict[str, Any] = {"observation": unbounded(*team, spec.obs_size)}
         at_root: dict[str, Any] = {"broken": flag.clone()}
         if spec.state_type == "FP":
-            observed["state"] = Unbounded(torch.Size((*team, spec.state_size)), device=self.device)
+            observed["state"] = unbounded(*team, spec.state_size)
         else:
-            at_root["state"] = Unbounded(torch.Size((spec.state_size,)), device=self.device)
+            at_root["state"] = unbounded(spec.state_size)
         action = Bounded(-1.0, 1.0, shape=torch.Size((*team, spec.action_size)), device=self.device)
-        reward = Unbounded(torch.Size((*team, 1)), device=self.device)
 
         self.full_observation_spec_unbatched = Composite(
             {GROUP: Composite(observed, shape=team), **at_root}, device=self.device
@@ -73,7 +75,7 @@ class TorchRLEnv(EnvBase):
             {GROUP: Composite({"action": action}, shape=team)}, device=self.device
         )
         self.full_reward_spec_unbatched = Composite(
-            {GROUP: Composite({"reward": reward}, shape=team)}, device=self.device
+            {GROUP: Composite({"reward": unbounded(*team, 1)}, shape=team)}, device=self.device
         )
         self.full_done_spec_unbatched = Composite(
             {name: flag.clone() for name in ("done", "terminated", "truncated")},

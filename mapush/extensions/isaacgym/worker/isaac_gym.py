@@ -34,15 +34,6 @@ VELOCITY = 6
 JOINTS = 12
 GROUP_FILTER = 1  # bit of the first robot: shapes collide where their filters have no bit in common
 PUSHING_LINKS = ("trunk", "hip", "thigh")  # whose contact is with other bodies, not with the floor
-FIELDS = (
-    "geom_friction",
-    "pair_friction",
-    "body_mass",
-    "body_inertia",
-    "actuator_gainprm",
-    "actuator_biasprm",
-    "actuator_forcerange",
-)
 TOLERANCE = 1e-4  # of friction
 FRAME_TOLERANCE = 0.01  # [m] of a pose after ``prepare_sim``
 ROOM = 8.0  # [m] from the middle of a world without walls to its edge
@@ -57,7 +48,11 @@ class IsaacGym:
         self._sizes = sizes
         self._views = views
         self._robots: list[str] = scene["robots"]
-        self._fields: dict[str, np.ndarray] = {}
+        # (N, ...) by MuJoCo's names
+        self._fields = {
+            name: np.repeat([values], sizes.num_envs, axis=0)
+            for name, values in scene["fields"].items()
+        }
         self._device = torch.device(scene["device"])
         self._is_ready = False
         self._gym = gymapi.acquire_gym()
@@ -67,7 +62,7 @@ class IsaacGym:
     def set_field(self, name: str, values: np.ndarray) -> None:
         if self._is_ready:
             raise Refused("fields are set before the first step")
-        if name not in FIELDS:
+        if name not in self._fields:
             raise Refused(f"Isaac Gym's worlds have no {name} of their own")
         self._fields[name] = values.astype(np.float64)
 
@@ -257,18 +252,16 @@ class IsaacGym:
 
     def _check_fields(self) -> float:
         """Return the floor's material. Raise Refused for frictions beyond PhysX's averages."""
-        floor = float(material(np.array(self._scene["floor_friction"]), ROBOT_FRICTION))
-        geoms = self._fields.get("geom_friction")
-        pairs = self._fields.get("pair_friction")
-        if geoms is not None and np.ptp(geoms[:, self._scene["floor_geom"], 0]) > TOLERANCE:
+        geoms = self._fields["geom_friction"]
+        floors = geoms[:, self._scene["floor_geom"], 0]
+        if np.ptp(floors) > TOLERANCE:
             raise Refused(
                 "Isaac Gym has one ground for all worlds; leave env.randomize.ground_friction a "
                 "number"
             )
-        if geoms is not None:
-            floor = float(material(geoms[0, self._scene["floor_geom"], 0], ROBOT_FRICTION))
-        if geoms is not None and pairs is not None and self._scene["object_geoms"]:
-            of_floor = material(pairs[:, 0, 0], floor)
+        floor = float(material(floors[0], ROBOT_FRICTION))
+        if self._scene["object_geoms"]:
+            of_floor = material(self._fields["pair_friction"][:, 0, 0], floor)
             of_robots = material(geoms[:, self._scene["object_geoms"][0], 0], ROBOT_FRICTION)
             if np.abs(of_floor - of_robots).max() > TOLERANCE:
                 raise Refused(
@@ -285,22 +278,18 @@ class IsaacGym:
         is_robot = tree in self._robots
         friction = ROBOT_FRICTION
         if not is_robot:
-            pairs = self._fields.get("pair_friction")
-            pair = pairs[env_id, 0, 0] if pairs is not None else self._scene["pair_friction"][0]
-            friction = float(material(np.array(pair), floor))
+            friction = float(material(self._fields["pair_friction"][env_id, 0, 0], floor))
         shapes = gym.get_actor_rigid_shape_properties(env, actor)
         for shape in shapes:
             shape.friction = friction
             shape.restitution = 0.0
         gym.set_actor_rigid_shape_properties(env, actor, shapes)
-        masses = self._fields.get("body_mass")
-        if masses is None:
-            return
         if is_robot:
             body = self._scene["trunk_bodies"][self._robots.index(tree)]
         else:
             body = self._scene["object_body"]
-        share = float(masses[env_id, body] / self._scene["body_mass"][body])
+        mass = self._fields["body_mass"][env_id, body]
+        share = float(mass / self._scene["fields"]["body_mass"][body])
         links = gym.get_actor_rigid_body_properties(env, actor)
         root = links[0]  # the trunk, or the object: nothing else varies
         root.mass *= share
@@ -340,14 +329,8 @@ class IsaacGym:
         ]
 
         def motors(field: str, column: int) -> torch.Tensor:
-            values = self._fields.get("actuator_" + field)
-            if values is None:
-                values = (
-                    np.array(self._scene[field]).reshape(1, self._sizes.nu, -1).repeat(n, axis=0)
-                )
-            return torch.as_tensor(values[:, :, column].astype(np.float32), device=device)[
-                :, self._ours_at
-            ]
+            values = self._fields["actuator_" + field][:, :, column].astype(np.float32)
+            return torch.as_tensor(values, device=device)[:, self._ours_at]
 
         self._gain = motors("gainprm", 0)
         self._bias_pos = motors("biasprm", 1)
