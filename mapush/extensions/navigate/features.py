@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.planners.problem import Problem, clearance_of
+from mapush.extensions.navigate.planners.problem import Problem
 from mapush.extensions.navigate.settings import NUM_OBSERVED_OBSTACLES, NavigateCfg
 from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
@@ -120,13 +120,10 @@ class SceneFeatures(push.SceneFeatures):
         gradient along the plan's axes.
         """
         state = self.state
-        problem = self.navigate.problem
         axes = _SLOPE * self.plan_frame
         steps = torch.cat((torch.zeros_like(axes[:, :1]), axes, -axes), dim=1)  # (W, 5, 2)
         points = state.robot_pos[..., None, :2] + steps.unsqueeze(1)
-        room = clearance_of(
-            problem.arena,
-            problem.shapes,
+        room = self.navigate.problem.shapes.clearance(
             points.flatten(1, 2),
             state.obstacle_pos,
             yaw_of(rotation_matrix(state.obstacle_quat)),

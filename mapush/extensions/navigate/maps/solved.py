@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room, check_map, read_maps
+from mapush.extensions.navigate.maps.arena_map import Room, check_map, read_maps
 from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
-from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.problem import BLOCKED, Problem, solve_problem
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE
 from mqe.world.objects import ObjectCfg
-from mqe.world.obstacles import ObstacleCfg
 
 _ROBOT_REACH = 0.5  # [m] from a trunk's middle to its furthest leg
 
@@ -48,7 +45,7 @@ def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> tuple[
             f"task.map={cfg.map}: its maps have {len(arenas)} different arenas, and the worlds of "
             "a run share one; give all maps the same"
         )
-    problem, shortest = _solved(tuple(maps), slots_of(maps), room.reach, device)
+    problem, shortest = solve_problem(tuple(maps), room.reach, device)
     is_blocked = (shortest > BLOCKED).nonzero().flatten().tolist()
     if is_blocked:
         raise ConfigError(
@@ -56,19 +53,3 @@ def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> tuple[
             "fits through no gap on the way to the goal; widen one, or take a smaller object"
         )
     return problem, shortest
-
-
-@cache
-def _solved(
-    maps: tuple[ArenaMap, ...],
-    slots: tuple[ObstacleCfg, ...],
-    reach: float,
-    device: torch.device,
-) -> tuple[Problem, Tensor]:
-    """Return the problem on all maps, and each map's shortest path (L,) [m].
-
-    A program with several environments on equal maps solves them once.
-    """
-    return solve_problem(
-        MapTable.of(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach
-    )

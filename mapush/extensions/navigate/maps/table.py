@@ -81,21 +81,29 @@ class MapTable(NamedTuple):
 
 
 class ObstacleShapes:
-    """Shapes in K slots, and distances to them."""
+    """Shapes in K slots within an arena, and distances to them and to the walls."""
 
-    def __init__(self, slots: Sequence[ObstacleCfg], device: torch.device | str) -> None:
-        """Take a scene's slots."""
+    def __init__(
+        self,
+        arena: tuple[float, float],
+        slots: Sequence[ObstacleCfg],
+        device: torch.device | str,
+    ) -> None:
+        """Take an arena's lengths along x and y [m], and a scene's slots."""
+        self.arena = arena
         self.slots = tuple(slots)
         half_sizes = [slot.half_size for slot in slots]
         self.half_size = torch.tensor(half_sizes, device=device).view(-1, 2)  # (K, 2) [m]
 
     def clearance(self, points: Tensor, pos: Tensor, yaw: Tensor) -> Tensor:
-        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest obstacle at
-        ``pos`` (M, K, 3) and ``yaw`` (M, K).
+        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest wall, or
+        obstacle at ``pos`` (M, K, 3) and ``yaw`` (M, K).
 
-        The distance is negative inside an obstacle, and 100 without obstacles.
+        The distance is negative inside an obstacle and beyond the walls.
         """
-        nearest = points.new_full((len(pos), points.shape[-2]), 100.0)
+        x, y = points.abs().unbind(dim=-1)
+        to_wall = torch.minimum(self.arena[0] / 2 - x, self.arena[1] / 2 - y)
+        nearest = to_wall.expand(len(pos), -1)
         for k, slot in enumerate(self.slots):
             offset = points - pos[:, k, None, :2]
             if slot.shape == "post":
@@ -109,5 +117,5 @@ class ObstacleShapes:
                 outside = beyond.clamp(min=0.0).norm(dim=-1)
                 distance = outside + beyond.amax(dim=-1).clamp(max=0.0)
             is_parked = pos[:, k, 2:] < PARKED_BELOW
-            nearest = torch.minimum(nearest, distance.masked_fill(is_parked, 100.0))
+            nearest = torch.minimum(nearest, distance.masked_fill(is_parked, torch.inf))
         return nearest

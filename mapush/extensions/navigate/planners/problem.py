@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.maps.arena_map import ROBOT_ROOM
-from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes
+from mapush.extensions.navigate.maps.arena_map import ROBOT_ROOM, ArenaMap
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.cost_to_go import CostToGo, Grid
 from mqe.world.geometry import rotate_2d
 
@@ -42,37 +43,22 @@ class Problem(NamedTuple):
 
     def clearance(self, points: Tensor) -> Tensor:
         """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles and walls."""
-        maps = self.maps
-        return clearance_of(self.arena, self.shapes, points, maps.obstacle_pos, maps.obstacle_yaw)
+        return self.shapes.clearance(points, self.maps.obstacle_pos, self.maps.obstacle_yaw)
 
 
-def clearance_of(
-    arena: tuple[float, float],
-    shapes: ObstacleShapes,
-    points: Tensor,
-    pos: Tensor,
-    yaw: Tensor,
-) -> Tensor:
-    """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles at ``pos``
-    (M, K, 3) and ``yaw`` (M, K), and to the walls of ``arena``.
-    """
-    x, y = points.abs().unbind(dim=-1)
-    to_wall = torch.minimum(arena[0] / 2 - x, arena[1] / 2 - y)
-    nearest = shapes.clearance(points, pos, yaw)
-    return torch.minimum(nearest, to_wall)
-
-
+@cache
 def solve_problem(
-    maps: MapTable,
-    shapes: ObstacleShapes,
-    arena: tuple[float, float],
-    reach: float,
+    arena_maps: tuple[ArenaMap, ...], reach: float, device: torch.device
 ) -> tuple[Problem, Tensor]:
-    """Return the problem on all maps, and each map's shortest path (L,) [m]. L is the number of
-    maps.
+    """Return the problem on maps with one arena, and each map's shortest path (L,) [m]. L is the
+    number of maps.
+
+    A program with several environments on equal maps solves them once.
     """
-    device = maps.goal.device
-    grid = Grid(arena, CELL, device)
+    slots = slots_of(arena_maps)
+    maps = MapTable.of(arena_maps, slots, device)
+    shapes = ObstacleShapes(arena_maps[0].arena, slots, device)
+    grid = Grid(shapes.arena, CELL, device)
     solver = CostToGo(grid, device)
     points = grid.centers.flatten(0, 1)
     fields = torch.empty(len(maps.goal), 3, grid.height, grid.width, device=device)
@@ -80,15 +66,14 @@ def solve_problem(
     # Intermediate values of a map take a hundred times the memory of its fields.
     for index in torch.arange(len(maps.goal), device=device).split(CHUNKS[device.type]):
         part = maps.rows(index)
-        clearance = clearance_of(arena, shapes, points, part.obstacle_pos, part.obstacle_yaw)
+        clearance = shapes.clearance(points, part.obstacle_pos, part.obstacle_yaw)
         clearance = clearance.unflatten(1, (grid.height, grid.width))
         fields[index] = solve_fields(solver, clearance, part.goal, reach)
         is_blocked = clearance < reach + MARGIN
         lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), part.goal)
         row = torch.arange(len(index), device=device)
         shortest.append(grid.look_up(lengths, row, part.start))
-    problem = Problem(arena, reach, maps, shapes, grid, fields)
-    return problem, torch.cat(shortest)
+    return Problem(shapes.arena, reach, maps, shapes, grid, fields), torch.cat(shortest)
 
 
 def solve_fields(solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float) -> Tensor:

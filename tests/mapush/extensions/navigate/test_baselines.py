@@ -11,7 +11,6 @@ from torch import tensor
 
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
 from mapush.extensions.navigate.maps.families import CUBE
-from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.problem import Problem, solve_problem
 from mapush.extensions.navigate.settings import NavigateCfg
@@ -31,14 +30,11 @@ REACH = 0.85
 def problem() -> Problem:
     """An open arena, and one with a wall and a gap at its upper end."""
     arena = (12.0, 10.0)
-    maps = [
+    maps = (
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0)),
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0), (Placed(WALL, 0.0, -2.0),)),
-    ]
-    slots = slots_of(maps)
-    solved, shortest = solve_problem(
-        MapTable.of(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
     )
+    solved, shortest = solve_problem(maps, REACH, torch.device("cpu"))
     # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
     assert shortest[0] == pytest.approx(8.0, abs=0.1)
     assert shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
@@ -61,15 +57,12 @@ def test_the_references_spline_is_a_natural_cubic(problem, benchmarks):
 
 
 def test_the_references_tree_keeps_its_nodes_clear_of_middles_only(benchmarks):
-    arena = (14.0, 15.0)
-    maps = [ArenaMap(arena, (-5.4, 0.0), (4.0, 3.0), (Placed(CUBE, 0.0, 1.0),))]
-    slots = slots_of(maps)
-    table = MapTable.of(maps, slots, "cpu")
-    solved, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
+    arena_map = ArenaMap((14.0, 15.0), (-5.4, 0.0), (4.0, 3.0), (Placed(CUBE, 0.0, 1.0),))
+    solved, _ = solve_problem((arena_map,), REACH, torch.device("cpu"))
     path = benchmarks.rrt(solved)
     assert path.shape == (1, 13, 2)
-    torch.testing.assert_close(path[0, 0], table.start[0])
-    torch.testing.assert_close(path[0, -1], table.goal[0])
+    torch.testing.assert_close(path[0, 0], solved.maps.start[0])
+    torch.testing.assert_close(path[0, -1], solved.maps.goal[0])
     assert torch.equal(path, benchmarks.rrt(solved))
 
 

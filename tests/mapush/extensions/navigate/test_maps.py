@@ -158,14 +158,14 @@ def test_obstacles_have_slots_of_their_shape():
 
 
 def test_clearance_is_the_distance_to_the_nearest_obstacle():
-    shapes = ObstacleShapes((CUBE, POST), "cpu")
+    shapes = ObstacleShapes((300.0, 300.0), (CUBE, POST), "cpu")
     pos = tensor([[[0.0, 0.0, 0.3], [5.0, 0.0, 0.3]], [[0.0, 0.0, PARKED_HEIGHT]] * 2])
     yaw = tensor([[torch.pi / 4, 0.0], [0.0, 0.0]])
     points = tensor([[2.0, 0.0], [0.0, 0.0], [4.0, 0.0]])
     values = shapes.clearance(points, pos, yaw)
     corner = 2.0 - 0.5**0.5
     assert values[0].tolist() == pytest.approx([corner, -0.5, 0.85], abs=FEW_STEPS)
-    assert values[1].tolist() == [100.0] * 3
+    assert values[1].tolist() == [148.0, 150.0, 146.0]  # to the wall
 
 
 def test_a_door_is_a_gap_in_a_wall_across_the_arena() -> None:
@@ -204,13 +204,9 @@ def test_many_maps_are_planned_a_few_at_a_time(monkeypatch) -> None:
 
     monkeypatch.setattr(problem, "solve_fields", solve_few)
     maps = draw_maps("doors", 1, 20, CUBOID)
-    slots = slots_of(maps)
-    table = MapTable.of(maps, slots, "cpu")
-    arena = maps[0].arena
-    all_maps, shortest = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, CUBOID.reach)
+    all_maps, shortest = solve_problem(tuple(maps), CUBOID.reach, torch.device("cpu"))
     assert sizes == [8, 8, 4]
-    last = table.rows(tensor([19]))
-    one, length = solve_problem(last, ObstacleShapes(slots, "cpu"), arena, CUBOID.reach)
+    one, length = solve_problem((maps[19],), CUBOID.reach, torch.device("cpu"))
     torch.testing.assert_close(one.fields[0], all_maps.fields[19], rtol=2e-3, atol=1e-3)
     torch.testing.assert_close(length[0], shortest[19], rtol=2e-3, atol=1e-3)
 

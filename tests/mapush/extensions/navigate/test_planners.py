@@ -10,7 +10,6 @@ from torch import Tensor, tensor
 
 import mapush
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
-from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import (
     NEAREST,
@@ -41,14 +40,11 @@ REACH = 0.85
 def problem() -> Problem:
     """An open arena, and one with a wall and a gap at its upper end."""
     arena = (12.0, 10.0)
-    maps = [
+    maps = (
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0)),
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0), (Placed(WALL, 0.0, -2.0),)),
-    ]
-    slots = slots_of(maps)
-    subgoals, shortest = solve_problem(
-        MapTable.of(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
     )
+    subgoals, shortest = solve_problem(maps, REACH, torch.device("cpu"))
     # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
     assert shortest[0] == pytest.approx(8.0, abs=0.1)
     assert shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
