@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.maps.table import MapTable
+from mapush.extensions.navigate.planners.problem import Problem
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.layout import Layout
@@ -20,20 +20,15 @@ _SPACING = 0.9  # [m] between the robots of a row
 class MapStarts:
     """Draws initial layouts on maps. Robots stand around the object, or in a row behind it."""
 
-    def __init__(
-        self, maps: MapTable, layouts: PushLayouts, streams: Streams, reach: float
-    ) -> None:
-        """Take the robots' positions round an object from ``layouts``.
-
-        ``reach`` [m] is the distance from the object's origin to its furthest corner.
-        """
-        self._maps = maps
+    def __init__(self, problem: Problem, layouts: PushLayouts, streams: Streams) -> None:
+        """Take the robots' positions round an object from ``layouts``."""
+        self._maps = problem.maps
         self._layouts = layouts
         self._streams = streams
         # A row of A robots behind an object at the origin, facing along x
         count = layouts.num_agents
-        left = _SPACING * (torch.arange(count, device=maps.goal.device) - 0.5 * (count - 1))
-        behind = torch.full_like(left, -reach - _BEHIND)
+        left = _SPACING * (torch.arange(count, device=problem.maps.goal.device) - 0.5 * (count - 1))
+        behind = torch.full_like(left, -problem.reach - _BEHIND)
         self._row = torch.stack((behind, left), dim=-1)  # (A, 2) [m]
         self._row_quat = quat_from_yaw(torch.zeros_like(left))  # (A, 4)
 

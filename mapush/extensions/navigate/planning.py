@@ -25,13 +25,10 @@ _NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
 class Planning:
     """N worlds' maps and plans."""
 
-    def __init__(self, constants: NavigateConstants, shortest: Tensor, memory: Memory) -> None:
-        """Plan on maps with shortest paths ``shortest`` (L,) [m], and store in ``memory``. L is the
-        number of maps.
-        """
+    def __init__(self, constants: NavigateConstants, memory: Memory) -> None:
+        """Plan on the maps of ``constants``, and store in ``memory``."""
         cfg = constants.cfg
         self._problem = constants.problem
-        self._shortest = shortest
         self.maps = constants.problem.maps
         self.map_index = memory.remember("map_index", start=None, dtype=torch.int64)
         # Decisions of each episode in which the object stood still, but for the robots' approach.
@@ -89,7 +86,7 @@ class Planning:
 
     def _values(self, planned: Tensor, subgoal: Tensor, cost: Tensor, past: Tensor) -> Tensor:
         """Return the values of a ``Plan`` (N, 8)."""
-        shortest = self._shortest[self.map_index].unsqueeze(1)
+        shortest = self._problem.shortest[self.map_index].unsqueeze(1)
         return torch.cat((planned, subgoal, cost, shortest, past), dim=1)
 
     def _count_standstill(self, progress: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
     push_cfg = settings_of(cfg, team)
     _check_team(cfg, env, team, push_cfg.decision_period)
     obj = push_cfg.pushed_object()
-    problem, shortest = problem_of(cfg, obj, device)
+    problem = problem_of(cfg, obj, device)
 
     scene = build_scene(
         team.num_robots,
@@ -52,13 +52,11 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
     constants = PushConstants(push_cfg, team.num_robots, device)
     layouts = PushLayouts(constants.footprint, robots, "separated", (1.0, 1.0))
     task = NavigateTask(
-        cfg,
         env.num_envs,
         robots,
         make_team(policy, constants, robots, env.num_envs),
-        MapStarts(problem.maps, layouts, streams, problem.reach),
+        MapStarts(problem, layouts, streams),
         NavigateConstants(cfg, constants, problem),
-        shortest,
     )
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*obj.friction, _FRICTION, episode)

@@ -17,7 +17,6 @@ from mapush.extensions.navigate.features import (
 from mapush.extensions.navigate.frozen_team import TeamController
 from mapush.extensions.navigate.map_starts import MapStarts
 from mapush.extensions.navigate.planning import Planning
-from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries
@@ -40,20 +39,15 @@ class NavigateTask(TermTask):
 
     def __init__(
         self,
-        cfg: NavigateCfg,
         num_envs: int,
         robots: Robots,
         team: TeamController,
         starts: MapStarts,
         constants: NavigateConstants,
-        shortest: Tensor,
     ) -> None:
-        """Lead ``team`` of ``robots`` from ``starts``, on maps with shortest paths ``shortest``
-        (L,) [m].
-
-        L is the number of maps.
-        """
+        """Lead ``team`` of ``robots`` from ``starts``."""
         device = robots.device
+        cfg = constants.cfg
         self.cfg = cfg
         self.decision_period = cfg.decision_period
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
@@ -63,7 +57,7 @@ class NavigateTask(TermTask):
 
         worlds = Worlds(num_envs, 1, device, cfg)
         memories = Memory(worlds)
-        self.planning = Planning(constants, shortest, memories)
+        self.planning = Planning(constants, memories)
         self._collapse = CollapseTimers(
             memories.remember("collapse", len(robots), CollapseTimers.SIZE), robots
         )

@@ -19,6 +19,7 @@ from torch import Tensor
 from mapush.extensions.pivoting.push_plan import BINS, SPACING, make_plan
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.scripted import APART, LOOKED_AT, columns_of
+from mqe.tasks.push.task import PushTask
 from mqe.world.geometry import axes_along, rotate_2d, wrap_to_pi
 from mqe.world.objects import NUM_OUTLINE_POINTS, Footprint, ObjectCfg
 from mqe.world.scene import STEP_DT
@@ -48,14 +49,15 @@ class PivotingTeam:
 
     def __init__(
         self,
-        obs_names: Sequence[str],
-        obj: ObjectCfg,
-        num_agents: int,
-        action_scale: Sequence[float],
+        task: PushTask,
         decision_period: int,
-        device: torch.device | str = "cpu",
+        device: torch.device | str,
     ) -> None:
-        """Plan for the object. ``obs_names`` name the observation's components."""
+        """Plan for the object of ``task``."""
+        obs_names = task.obs_names(0)
+        obj = task.constants.object
+        num_agents = task.num_agents
+        action_scale = task.cfg.action_scale
         self._limit: CommandLimit | None = None
         if num_agents > 1:
             self._limit = CommandLimit(obs_names, APART, decision_period).to(device)

@@ -31,14 +31,7 @@ def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
     obj = task.constants.object
     if not is_round(obj) and any(geom.type == "cylinder" for geom in obj.geoms):
         return scripted_team(env)
-    return PivotingTeam(
-        task.obs_names(0),
-        obj,
-        env.num_agents,
-        task.cfg.action_scale,
-        env.decision_period,
-        env.device,
-    )
+    return PivotingTeam(task, env.decision_period, env.device)
 
 
 _SCRIPTS = TASKS["go1push_mid"].policies

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from mapush.extensions.navigate.maps.arena_map import Room, check_map, read_maps
 from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
@@ -26,10 +25,10 @@ def room_of(obj: ObjectCfg) -> Room:
     return Room(reach, furthest + _ROBOT_REACH)
 
 
-def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> tuple[Problem, Tensor]:
-    """Return the problem on the task's maps, and each map's shortest path (L,) [m].
+def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> Problem:
+    """Return the problem on the task's maps.
 
-    L is the number of maps. Raises ConfigError for a map without room for the object or without a
+    Raises ConfigError for a map without room for the object or without a
     way for it to the goal, and for different arenas.
     """
     room = room_of(obj)
@@ -45,11 +44,11 @@ def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> tuple[
             f"task.map={cfg.map}: its maps have {len(arenas)} different arenas, and the worlds of "
             "a run share one; give all maps the same"
         )
-    problem, shortest = solve_problem(tuple(maps), room.reach, device)
-    is_blocked = (shortest > BLOCKED).nonzero().flatten().tolist()
+    problem = solve_problem(tuple(maps), room.reach, device)
+    is_blocked = (problem.shortest > BLOCKED).nonzero().flatten().tolist()
     if is_blocked:
         raise ConfigError(
             f"task.map={cfg.map}: on map {is_blocked[0]} ({len(is_blocked)} in all) the object "
             "fits through no gap on the way to the goal; widen one, or take a smaller object"
         )
-    return problem, shortest
+    return problem

@@ -36,6 +36,7 @@ class Problem(NamedTuple):
     shapes: ObstacleShapes  # of the slots of obstacles
     grid: Grid
     fields: Tensor  # (M, 3, H, W) distance, cost and cost-to-go
+    shortest: Tensor  # (M,) [m] length of the shortest path
 
     def cost_to_go(self, index: Tensor, points: Tensor) -> Tensor:
         """Return the cost-to-go (N,) at points (N, 2) on maps ``index`` (N,)."""
@@ -47,11 +48,8 @@ class Problem(NamedTuple):
 
 
 @cache
-def solve_problem(
-    arena_maps: tuple[ArenaMap, ...], reach: float, device: torch.device
-) -> tuple[Problem, Tensor]:
-    """Return the problem on maps with one arena, and each map's shortest path (L,) [m]. L is the
-    number of maps.
+def solve_problem(arena_maps: tuple[ArenaMap, ...], reach: float, device: torch.device) -> Problem:
+    """Return the problem on maps with one arena.
 
     A program with several environments on equal maps solves them once.
     """
@@ -73,7 +71,7 @@ def solve_problem(
         lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), part.goal)
         row = torch.arange(len(index), device=device)
         shortest.append(grid.look_up(lengths, row, part.start))
-    return Problem(shapes.arena, reach, maps, shapes, grid, fields), torch.cat(shortest)
+    return Problem(shapes.arena, reach, maps, shapes, grid, fields, torch.cat(shortest))
 
 
 def solve_fields(solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float) -> Tensor:

@@ -204,11 +204,11 @@ def test_many_maps_are_planned_a_few_at_a_time(monkeypatch) -> None:
 
     monkeypatch.setattr(problem, "solve_fields", solve_few)
     maps = draw_maps("doors", 1, 20, CUBOID)
-    all_maps, shortest = solve_problem(tuple(maps), CUBOID.reach, torch.device("cpu"))
+    all_maps = solve_problem(tuple(maps), CUBOID.reach, torch.device("cpu"))
     assert sizes == [8, 8, 4]
-    one, length = solve_problem((maps[19],), CUBOID.reach, torch.device("cpu"))
+    one = solve_problem((maps[19],), CUBOID.reach, torch.device("cpu"))
     torch.testing.assert_close(one.fields[0], all_maps.fields[19], rtol=2e-3, atol=1e-3)
-    torch.testing.assert_close(length[0], shortest[19], rtol=2e-3, atol=1e-3)
+    torch.testing.assert_close(one.shortest[0], all_maps.shortest[19], rtol=2e-3, atol=1e-3)
 
 
 def test_a_map_that_is_no_text_is_named(tmp_path) -> None:

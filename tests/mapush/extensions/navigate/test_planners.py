@@ -44,10 +44,10 @@ def problem() -> Problem:
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0)),
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0), (Placed(WALL, 0.0, -2.0),)),
     )
-    subgoals, shortest = solve_problem(maps, REACH, torch.device("cpu"))
+    subgoals = solve_problem(maps, REACH, torch.device("cpu"))
     # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
-    assert shortest[0] == pytest.approx(8.0, abs=0.1)
-    assert shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
+    assert subgoals.shortest[0] == pytest.approx(8.0, abs=0.1)
+    assert subgoals.shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
     return subgoals
 
 
