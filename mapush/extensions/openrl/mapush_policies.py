@@ -52,10 +52,10 @@ def convert(folder: Path) -> Imported:
     Critic, deviations and learning settings are left out.
     """
     path = folder if folder.is_file() else folder / MODULE
-    module = read(path)
     task_file = values_beside(path)
     notices: list[str] = []
     try:
+        module = read(path)
         num_layers = _num_layers(module)
         hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
         num_agents = _team_size(module, obs_size, task_file)
@@ -67,8 +67,8 @@ def convert(folder: Path) -> Imported:
         )
         actor = Actor(network, obs_size, len(module.policy[LOG_STD]))
         actor.load_state_dict({**actor.state_dict(), **weights})
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        raise ConfigError(f"OpenRL's file {path}: {error}") from None
     except (KeyError, RuntimeError, ValueError) as error:
         detail = " ".join(str(error).split())[:160]
         raise ConfigError(
@@ -105,13 +105,13 @@ def _num_layers(module: OpenRLModule) -> int:
     other = sorted(used ^ (names | {LOG_STD}))
     if other:
         raise ConfigError(
-            f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); it "
-            "must have only linear layers, without recurrence"
+            f"not a network as MAPush trains it ({other[0]}); it must have only linear layers, "
+            "without recurrence"
         )
     if set(module.activations) != {"ReLU"}:
         raise ConfigError(
-            f"OpenRL's file {module.path}: has the activations {sorted(set(module.activations))}; "
-            "only ReLU is supported (activation_id=1)"
+            f"has the activations {sorted(set(module.activations))}; only ReLU is supported "
+            "(activation_id=1)"
         )
     return num_layers
 
@@ -125,9 +125,9 @@ def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, str]
     num_actions = len(module.policy[LOG_STD])
     if rest or not 1 <= num_agents <= MAX_ROBOTS or num_actions != _ACTION_SIZE:
         raise ConfigError(
-            f"OpenRL's file {module.path}: has {obs_size} inputs and {num_actions} outputs; a "
-            f"policy of go1push_mid has 2 + 3 for each robot and {_ACTION_SIZE} (policies of "
-            "MAPush's high level are not read; train one with --task go1push_upper)"
+            f"has {obs_size} inputs and {num_actions} outputs; a policy of go1push_mid has 2 + 3 "
+            f"for each robot and {_ACTION_SIZE} (policies of MAPush's high level are not read; "
+            "train one with --task go1push_upper)"
         )
     # One agent is OpenRL's default, which says nothing.
     for source, expected in (
@@ -137,9 +137,9 @@ def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, str]
         number = str(expected)
         if number.isdecimal() and int(number) not in (1, num_agents):
             raise ConfigError(
-                f"OpenRL's file {module.path}: has {obs_size} inputs, as a team of {num_agents} "
-                f"has in go1push_mid, but {source} {expected} robots; its task observes something "
-                "else, and cannot be played here"
+                f"has {obs_size} inputs, as a team of {num_agents} has in go1push_mid, but "
+                f"{source} {expected} robots; its task observes something else, and cannot be "
+                "played here"
             )
     return num_agents
 

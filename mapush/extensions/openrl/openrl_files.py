@@ -55,7 +55,6 @@ def new_dict(*_: Any) -> dict[Any, Any]:
 class OpenRLModule(NamedTuple):
     """A ``PPOModule``'s policy, by OpenRL's names."""
 
-    path: Path
     policy: dict[str, Tensor]
     activations: list[str]  # class names in the policy's trunk
     settings: dict[str, Any]  # OpenRL's configuration, plain values only
@@ -64,15 +63,13 @@ class OpenRLModule(NamedTuple):
 def read(path: Path) -> OpenRLModule:
     """Read a file. Raise a one-line ConfigError if it is damaged, too large or not allowed."""
     try:
-        return _module(path, _unpickle(path))
-    except ConfigError as error:
-        raise ConfigError(f"OpenRL's file {path}: {error}") from None
+        return _module(_unpickle(path))
+    except ConfigError:
+        raise
     except OSError as error:
-        raise ConfigError(f"OpenRL's file {path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"cannot be read ({error.strerror})") from None
     except Exception as error:  # a damaged file can raise anything
-        raise ConfigError(
-            f"OpenRL's file {path}: damaged ({type(error).__name__}); take another copy"
-        ) from None
+        raise ConfigError(f"damaged ({type(error).__name__}); take another copy") from None
 
 
 def _unpickle(path: Path) -> Any:
@@ -110,7 +107,7 @@ def _substitute(name: str) -> Callable[..., Any]:
     return type("Inert", (Placeholder,), {"kind": name})
 
 
-def _module(path: Path, top: Any) -> OpenRLModule:
+def _module(top: Any) -> OpenRLModule:
     if not isinstance(top, Placeholder) or top.kind != _MODULE_CLASS:
         raise ConfigError(
             "holds no PPOModule of OpenRL; a state dict of HARL or of this project is named by its "
@@ -122,7 +119,7 @@ def _module(path: Path, top: Any) -> OpenRLModule:
             raise ConfigError(
                 "holds numbers that are not finite; take another checkpoint of the run"
             )
-    return OpenRLModule(path, weights, activations, _settings(top))
+    return OpenRLModule(weights, activations, _settings(top))
 
 
 def _settings(top: Placeholder) -> dict[str, Any]:
