@@ -206,7 +206,6 @@ def test_a_planner_of_ones_own_is_a_function_and_a_line():
             return torch.stack((maps.start, *over, maps.goal), dim=1)
 
         mapush.register_planner("along_the_top", along_the_top)
-        assert PLANNERS["along_the_top"].help == "Along the upper wall."
         task = navigate_setup(2, planner="along_the_top").task
         task.layout(torch.zeros(2, dtype=torch.int64))
         task.begin(torch.ones(2, dtype=torch.bool))
