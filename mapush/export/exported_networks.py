@@ -15,8 +15,8 @@ from mqe.controllers.trot import (
     FOOT_OFFSET,
     GAIT_FREQUENCY,
     LIFT,
-    STANDING_COMMAND,
     gait_obs_scale,
+    is_moving,
 )
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.world.geometry import TWO_PI
@@ -87,7 +87,7 @@ class ExportedGait(nn.Module):
         """Return joint targets (B, J) [rad], and memory (B, 25): clock and last two actions."""
         phase = memory[..., :1]
         actions = memory[..., 1:]
-        moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype).unsqueeze(-1)
+        moving = is_moving(command).to(command.dtype).unsqueeze(-1)
 
         # The policy's action.
         clock = torch.cat((torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1) * moving

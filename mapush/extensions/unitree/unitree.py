@@ -20,7 +20,7 @@ from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mqe.config import ConfigError, dump_yaml
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.controllers.gait import load_gait
-from mqe.controllers.trot import ACTION_SCALE, GAIT_FREQUENCY, JOINTS, STANDING_COMMAND
+from mqe.controllers.trot import ACTION_SCALE, GAIT_FREQUENCY, JOINTS, is_moving
 from mqe.registry import TASKS
 from mqe.world.geometry import TWO_PI, rotate_2d
 from mqe.world.robots import NUM_JOINTS, ROBOTS, RobotCfg
@@ -89,7 +89,7 @@ class UnitreeGait(nn.Module):
         return action.clamp(-1.0, 1.0) + self._lift(phase, 0.5 * _AHEAD, moving)
 
     def _is_moving(self, command: Tensor) -> Tensor:
-        return (command.abs().amax(dim=-1, keepdim=True) > STANDING_COMMAND).to(command.dtype)
+        return is_moving(command).to(command.dtype).unsqueeze(-1)
 
     def _lift(self, phase: Tensor, angle: float, moving: Tensor) -> Tensor:
         """Return the feet's lift (B, J) in an action's units, ``angle`` [rad] before ``phase``."""

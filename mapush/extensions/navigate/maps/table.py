@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mapush.extensions.navigate.maps.arena_map import ArenaMap
 from mqe.config import ConfigError
+from mqe.world.geometry import rotate_2d
 from mqe.world.obstacles import PARKED_BELOW, PARKED_HEIGHT, ObstacleCfg
 
 MOST_SLOTS = 256  # obstacles of a scene
@@ -109,11 +110,7 @@ class ObstacleShapes:
             if slot.shape == "post":
                 distance = offset.norm(dim=-1) - self.half_size[k, 0]
             else:
-                cos = yaw[:, k, None].cos()
-                sin = yaw[:, k, None].sin()
-                x, y = offset.unbind(dim=-1)
-                local = torch.stack((cos * x + sin * y, cos * y - sin * x), dim=-1)
-                beyond = local.abs() - self.half_size[k]
+                beyond = rotate_2d(offset, -yaw[:, k, None]).abs() - self.half_size[k]
                 outside = beyond.clamp(min=0.0).norm(dim=-1)
                 distance = outside + beyond.amax(dim=-1).clamp(max=0.0)
             is_parked = pos[:, k, 2:] < PARKED_BELOW

@@ -76,7 +76,7 @@ class FieldFollower:
         best = (total.amin(dim=-1) + NO_ROOM_COST * lacking[..., 0]).argmin(dim=1)
         row = torch.arange(len(position), device=position.device)
         # A team pushes on only if the sub-goal is not too near.
-        nearest = torch.minimum(distance[:, 0], torch.full_like(distance[:, 0], NEAREST))
+        nearest = distance[:, 0].clamp(max=NEAREST)
         chosen = radius[row, best, total[row, best].argmin(dim=-1)]
         return position + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
 
