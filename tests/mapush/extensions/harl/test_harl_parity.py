@@ -190,7 +190,7 @@ def test_settings_that_a_recording_leaves_out_are_named(altered, capsys):
             del record["config"][section][key]
 
     assert harl_parity.main([altered(leave_out)]) == 2
-    absent = "missing settings, under config: model.gain, algo.clip_param, train.use_valuenorm"
+    absent = "missing settings, under config: algo.clip_param, model.gain, train.use_valuenorm"
     assert absent in capsys.readouterr().err
 
 
