@@ -28,7 +28,7 @@ from mapush.extensions.navigate.frozen_team import settings_of
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room
 from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
 from mapush.extensions.navigate.maps.solved import room_of
-from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.maps.table import MapTable
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import Follower
 from mapush.extensions.navigate.planners.problem import solve_problem
@@ -72,20 +72,18 @@ def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
     shortest.
     """
     maps, room = drawn(cfg)
-    slots = slots_of(maps)
-    shapes = ObstacleShapes(slots, "cpu")
     times = []
     lengths = []
     for arena_map in maps:
-        table = MapTable.of([arena_map], slots, "cpu")
         begun = time.thread_time()
-        problem, shortest = solve_problem(table, shapes, arena_map.arena, room.reach)
+        # A repeated map is solved again.
+        problem = solve_problem.__wrapped__((arena_map,), room.reach, torch.device("cpu"))
         solved = time.thread_time()
         follower = PLANNERS[planner].follow(problem, LOOK_AHEAD)
         planned = time.thread_time()
         # The cost-to-go of every cell is the field's own work; others do without.
         times.append(planned - (begun if planner == "field" else solved))
-        lengths.append(float(way_length(follower, table) / shortest))
+        lengths.append(float(way_length(follower, problem.maps) / problem.shortest))
     return {
         "planning_ms": 1e3 * statistics.median(times),
         "way_over_shortest": statistics.mean(lengths),

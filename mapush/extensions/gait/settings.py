@@ -40,6 +40,11 @@ class VelocityCfg(TermCfg):
         (0.48, 0.65), "range of the floor's friction over worlds", min=1e-3, max=10.0
     )
 
+    @property
+    def num_steps(self) -> int:
+        """Return the time limit in control steps."""
+        return round(self.episode_length_s / STEP_DT)
+
     def __post_init__(self) -> None:
         check_values(VelocityCfg, vars(self), "task")
         self.check_terms(VELOCITY_TERMS)

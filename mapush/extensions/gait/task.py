@@ -28,7 +28,6 @@ from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.layout import Layout
 from mqe.world.robots import NUM_JOINTS, Robots
-from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
@@ -46,7 +45,7 @@ class VelocityTask(TermTask):
         """Train a gait for one robot in each of ``num_envs`` worlds."""
         device = robots.device
         self.cfg = cfg
-        self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
+        self.max_episode_length = cfg.num_steps
         self.constants = VelocityConstants(cfg, robots)
 
         worlds = Worlds(num_envs, 1, device, cfg)
