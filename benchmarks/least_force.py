@@ -53,7 +53,12 @@ WORLDS = {
     "feet of friction 0.8": World(press=68.0),
     "one robot half as strong": World(press=0.75 * PRESS),
     "one robot stays on the far side": World(num_robots=1),
+    "idle mate, box of 45 N": World(obj=with_sliding_force(OBJECTS["cuboid"], 45.0), num_robots=1),
+    "three robots, feet of 0.4, 145 N": World(
+        obj=with_sliding_force(OBJECTS["cuboid"], 145.0), num_robots=3, press=42.0
+    ),
     "slope of 5 degrees": World(slope=5.0),
+    "slope of 5 degrees, mass x0.67": World(slope=5.0, factor=0.67),
     "slope of 10 degrees": World(slope=10.0),
 }
 
