@@ -41,7 +41,7 @@ test: lint type
 # of images.
 NIGHTLY := $(addprefix tests/,test_doc_commands.py test_architecture.py test_packaging.py::test_the_image \
   $(addprefix harl_mapush/,collectors/test_collectors_run.py::test_faults distributed/test_launch.py::test_a_rank_that_is_killed) \
-  mapush/extensions/studio/test_player_page.py)
+  $(addprefix mapush/extensions/,studio/test_player_page.py sweep/test_sweep_killed.py))
 slow: $(VENV)/.installed-test
 	$(RUN) pytest -q -n 2 -m slow $(addprefix --deselect=,$(NIGHTLY))
 	HYPOTHESIS_PROFILE=many $(RUN) pytest -q -n 0 tests/test_properties.py
