@@ -242,7 +242,7 @@ def test_terms_of_ones_own_are_trained_and_evaluated(elsewhere) -> None:
     torch.testing.assert_close(obs[..., 2:], plain_obs[..., 2:])
     assert float(obs[..., :2].norm(dim=-1).max()) < 1.0 + 1e-5
     assert state.shape[-1] == plain_state.shape[-1] + 2
-    pushes = env.task._memories[1]._tensors["last_push"]
+    pushes = env.task._term_memories["rewards.jolt"]._tensors["last_push"]
     torch.testing.assert_close(step.info["reward/jolt"], -0.001 * pushes.abs())
     far = plain.state.goal_distance > 5.0
     assert bool(far.any())
