@@ -344,6 +344,9 @@ def test_isaac_gym_refuses_friction_against_rolling() -> None:
     model = build_scene(1, None, foot_friction=(0.4, 0.02, 0.01)).model
     with pytest.raises(ConfigError, match="env.foot_friction: Isaac Gym has only sliding friction"):
         engines.isaac_scene(model, 1, torch.device("cpu"))
+    model = build_scene(1, None, ground="kerbs").model
+    with pytest.raises(ConfigError, match="env.ground: Isaac Gym has no kerbs"):
+        engines.isaac_scene(model, 1, torch.device("cpu"))
 
 
 def test_worlds_beyond_the_free_memory_are_refused_by_their_pairs(monkeypatch) -> None:
