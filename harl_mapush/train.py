@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
 
     Error messages name ``program``.
     """
-    name = launch.name_rank(program)
+    rank = Launch.of_environment().rank
+    name = f"{program} (rank {rank})" if rank else program
     return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv, program), name))
 
 

@@ -17,25 +17,12 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry
 from mqe.host_memory import check_room
 from mqe.sim.simulator import GRAVITY_FIELD, Simulator
-from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.entry import EnvCfg, TaskEntry
 from mqe.tasks.push import PUSH
 from mqe.vec_env import ALL_WORLDS, Share
 from mqe.world.randomization import Randomization, model_fields
 from mqe.world.scene import sliding_forces, with_part_sensors
 from mqe.world.streams import Streams
-
-__all__ = [
-    "SIMULATORS",
-    "TASKS",
-    "EnvCfg",
-    "SimCfg",
-    "SimulatorEntry",
-    "TaskEntry",
-    "TaskSetup",
-    "make_env",
-    "make_simulator",
-]
-
 
 SIMULATORS: Registry[SimulatorEntry] = Registry("simulator")
 _WORLD_BYTES = 16_384  # of task and environment, roughly

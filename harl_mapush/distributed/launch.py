@@ -80,12 +80,6 @@ class Launch(NamedTuple):
         return max(1, num_cores() // self.local_size)
 
 
-def name_rank(program: str) -> str:
-    """Return the program's name for messages, with the rank if it is not 0."""
-    launch = Launch.of_environment()
-    return f"{program} (rank {launch.rank})" if launch.rank else program
-
-
 @contextmanager
 def joined(
     launch: Launch, device: torch.device, how_to_resume: Callable[[], str]

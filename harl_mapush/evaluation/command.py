@@ -14,10 +14,10 @@ from harl_mapush.config import RunCfg, Suite
 from harl_mapush.evaluation.episodes import MOST_EPISODES
 from harl_mapush.evaluation.measuring import Say, describe, measure
 from harl_mapush.evaluation.policies import find_function, policy_names
-from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player, run_of
+from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player
 from harl_mapush.evaluation.tables import as_csv
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.runs import evaluation_worlds
+from harl_mapush.runs import evaluation_worlds, run_folder
 from mqe.config import ConfigError, flatten, merge
 from mqe.registry import resolve_sim
 from mqe.tasks.episode_report import describe_metrics
@@ -136,7 +136,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
         _write_rows(player.conditions(arguments.only), arguments)
         return 0
     if arguments.all_checkpoints:
-        run = None if folder is None else run_of(folder)
+        run = None if folder is None else run_folder.run_of(folder)
         if run is None:
             raise ConfigError(
                 f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run "

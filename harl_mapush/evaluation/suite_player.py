@@ -19,7 +19,7 @@ from harl_mapush.evaluation.measuring import (
     measure,
     report_of,
 )
-from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.extensions import Registry
 from mqe.registry import TASKS
@@ -201,8 +201,3 @@ def _check_flags(over: Mapping[str, Any], name: str, changes: Mapping[str, Any])
     for key, value in flatten(changes).items():
         if key in flags and flags[key] != value:
             raise ConfigError(f"{key}={flags[key]}: condition {name!r} sets {value}; leave it out")
-
-
-def run_of(folder: Path) -> Path | None:
-    """Return a checkpoint's run folder. None: the checkpoint is not in a run folder."""
-    return folder.parent.parent if folder.parent.name == run_folder.CHECKPOINTS else None

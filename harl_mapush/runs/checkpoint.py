@@ -179,15 +179,10 @@ def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
 
     Raises ConfigError for a damaged file.
     """
-    paths = _actor_files(folder)
+    files = folder.glob("actor_agent*")
+    paths = sorted(path for path in files if path.suffix in (".pt", ".safetensors"))
     check_files(folder, [path.name for path in paths])
     return {path.stem: read_tensors(path) for path in paths}
-
-
-def _actor_files(folder: Path) -> list[Path]:
-    """Return a checkpoint's files of actors, tensors of torch's or safetensors."""
-    files = folder.glob("actor_agent*")
-    return sorted(path for path in files if path.suffix in (".pt", ".safetensors"))
 
 
 def remove_partial(run: Path) -> None:

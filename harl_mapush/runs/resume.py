@@ -60,8 +60,8 @@ def find(name: str) -> tuple[SavedRun, list[str]]:
         raise ConfigError(f"--resume {name!r} {problem}; give {KINDS}")
     real = path.resolve()
     env_steps = run_folder.parse_step_name(real.name)
-    if env_steps is not None and real.parent.name == run_folder.CHECKPOINTS:
-        run = real.parent.parent
+    run = run_folder.run_of(real)
+    if env_steps is not None and run is not None:
         problem = _problem(real)
         if problem is not None:
             raise ConfigError(

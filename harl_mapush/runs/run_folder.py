@@ -55,6 +55,12 @@ def checkpoints(run: Path) -> list[tuple[int, Path]]:
     return sorted(saved, reverse=True)
 
 
+def run_of(checkpoint: Path) -> Path | None:
+    """Return a checkpoint's run folder. None: the checkpoint is not in a run folder."""
+    folder = checkpoint.parent
+    return folder.parent if folder.name == CHECKPOINTS else None
+
+
 def last_checkpoint(run: Path) -> Path | None:
     """Return a run's checkpoint folder with the most env steps, None without checkpoints."""
     saved = checkpoints(run)

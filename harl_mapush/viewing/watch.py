@@ -56,8 +56,8 @@ def _policies(cfg: RunCfg, team: Path | str, env: MultiAgentEnv) -> dict[str, Ca
         teams[team] = team
     else:
         teams[team.name] = team
-        if team.parent.name == run_folder.CHECKPOINTS:
-            run = team.parent.parent
+        run = run_folder.run_of(team)
+        if run is not None:
             teams |= {path.name: path for _, path in run_folder.checkpoints(run)}
     teams |= {name: name for name in names}
     return {name: partial(load_policy, team_name, cfg, env) for name, team_name in teams.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -101,16 +101,9 @@ def shown_state(env: MultiAgentEnv, way: NDArray[np.float64] | None = None) -> S
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
     """Return the last episode's outcome in ``world`` in words."""
-    happened = [
-        words
-        for name, words in env.report.outcomes.items()
-        if bool(env.episode_metrics[name][world] > 0.5)
-    ]
-    return outcome(happened, is_valid)
-
-
-def outcome(happened: Sequence[str], is_valid: bool) -> str:
-    """Return a text about an episode's outcome, the first of the true outcomes ``happened``."""
     if not is_valid:
         return "the simulation broke"
-    return happened[0] if happened else "time is up"
+    for name, words in env.report.outcomes.items():
+        if bool(env.episode_metrics[name][world] > 0.5):
+            return words
+    return "time is up"

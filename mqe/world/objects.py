@@ -164,15 +164,10 @@ class ObjectCfg:
 
         along_x = factor if any(geom.type == "cylinder" for geom in self.geoms) else 1.0
         outline = tuple((along_x * x, factor * y) for x, y in self.outline)
-        reach = max(math.hypot(x, y) for x, y in outline)
-        further = reach - self.reach
+        wider = replace(self, geoms=tuple(map(widened, self.geoms)), outline=outline)
+        further = wider.reach - self.reach
         nearest, furthest = self.spawn_ring
-        return replace(
-            self,
-            geoms=tuple(widened(geom) for geom in self.geoms),
-            outline=outline,
-            spawn_ring=(nearest + further, furthest + further),
-        )
+        return replace(wider, spawn_ring=(nearest + further, furthest + further))
 
     @property
     def num_equal_headings(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.extensions import Registry
 from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup, velocity_commands
 from mqe.tasks.push.episode_report import REPORT
-from mqe.tasks.push.scripted import scripted_solo, scripted_team
+from mqe.tasks.push.scripted import scripted_team
 from mqe.tasks.push.settings import PUSH_TERMS, ROOM, PushCfg
 from mqe.tasks.push.task import PushTask
 from mqe.world.fields import object_friction_fields
@@ -24,8 +26,6 @@ from mqe.world.shapes import (
     shape_fields,
 )
 from mqe.world.streams import Streams
-
-__all__ = ["PUSH", "PushCfg", "PushTask"]
 
 # Streams of each world, drawn once: the object's friction, and its shape.
 _FRICTION = 1
@@ -81,6 +81,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
     return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
 
 
+_solo = partial(scripted_team, num_pushing=1)
 PUSH = TaskEntry(
     PushCfg,
     _make,
@@ -93,7 +94,7 @@ PUSH = TaskEntry(
     objects=_objects,
     actions=lambda cfg: velocity_commands(cfg.action_scale) | {"keep_apart": cfg.keep_apart},
     gaits=lambda cfg: cfg.gait,
-    policies=Registry("script", {"scripted_solo": scripted_solo, "scripted_team": scripted_team}),
+    policies=Registry("script", {"scripted_solo": _solo, "scripted_team": scripted_team}),
     subject=lambda cfg: cfg.object,
     frozen_policies=("gait",),
 )

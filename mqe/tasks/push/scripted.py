@@ -7,7 +7,7 @@ straight on, and stop when the object is at the goal. They use their own observa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -138,17 +138,10 @@ def columns_of(
     return torch.tensor([obs_names.index(name) for name in names], device=device)
 
 
-def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a script for a team with all robots pushing."""
-    return _scripted(env, None)
-
-
-def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a script for a team with the first robot pushing and the others aside."""
-    return _scripted(env, 1)
-
-
-def _scripted(env: MultiAgentEnv, num_pushing: int | None) -> ScriptedTeam:
+def scripted_team(env: MultiAgentEnv, num_pushing: int | None = None) -> ScriptedTeam:
+    """Return a script for a team with the first ``num_pushing`` robots pushing (None: all), the
+    others aside.
+    """
     task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
     reach = task.constants.object.reach
     return ScriptedTeam(
