@@ -203,6 +203,10 @@ def model_fields(
             raise ConfigError(
                 f"env.randomize.{name}: this task has no object; leave the setting at {neutral:g}"
             )
+    if scene.object is None and "idle" in cfg.lost_robots:
+        raise ConfigError(
+            "env.randomize.lost_robots: this task has no object to stand beside; leave out idle"
+        )
     ranges = {name: bounds(getattr(cfg, name)) for name in _PER_WORLD}
     ranges |= {"uphill": (0.0, TWO_PI), "weak_number": (0.0, float(scene.num_robots))}
     device = streams.device
@@ -218,12 +222,12 @@ def model_fields(
     if _varies(cfg.payload, 0.0):
         payload = values["payload"]
         for body in scene.trunk_bodies:
-            share = 1.0 + payload / float(scene.model.body_mass[body])
+            mass = float(scene.model.body_mass[body])
+            share = 1.0 + payload / mass
             if float(share.min()) < 0.5:
                 raise ConfigError(
                     f"env.randomize.payload: {float(payload.min()):.2g} kg is more than half of "
-                    f"the trunk ({float(scene.model.body_mass[body]):.3g} kg); say "
-                    f"{-0.5 * float(scene.model.body_mass[body]):.2g} or more"
+                    f"the trunk ({mass:.3g} kg); say {-0.5 * mass:.2g} or more"
                 )
             made["body_mass"][:, body] *= share
             made["body_inertia"][:, body] *= share.unsqueeze(1)
@@ -288,16 +292,14 @@ class Randomization:
         self.needed_force = needed_force
         self._streams = streams
         device = streams.device
-        self._num_robots = scene.num_robots
         self._delay = TargetDelay(num_envs, scene.model.nu, device)
         self.has_latency = _varies(cfg.action_latency, 0.0) or cfg.latency_jitter > 0.0
         self.has_command_latency = _varies(cfg.command_latency, 0.0)
         self.has_noise = _varies(cfg.observation_noise, 0.0)
         self.has_kicks = _varies(cfg.kick_speed, 0.0)
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
-        # Robots that die, are late, or stay away.
+        # Robots that die, are late, stay away, or idle
         self.has_losses = bool(cfg.lost_robots) or largest > 0
-        self.has_absences = bool({"absent", "idle"} & {*cfg.lost_robots}) or largest > 0
         self.has_bias = _varies(cfg.place_bias, 0.0) or _varies(cfg.heading_bias, 0.0)
         self.has_moving_goals = _varies(cfg.goal_speed, 0.0)
         # Within a decision.
@@ -335,6 +337,8 @@ class Randomization:
         sizes = [len(columns) for columns in ranges.values()]
         self._drawn = torch.zeros(num_envs, sum(sizes), device=device)
         self._draws = dict(zip(ranges, self._drawn.split(sizes, dim=1), strict=True))
+        self._last_drawn = self._drawn.clone()  # of the episodes before the last ``begin``
+        self._last_draws = dict(zip(ranges, self._last_drawn.split(sizes, dim=1), strict=True))
         self._absent_share = _absent_share(cfg, needed_force, num_agents).to(device)
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
@@ -359,6 +363,7 @@ class Randomization:
         self._delay.begin(mask)
         self._actions.begin(mask)
         if self.has_latency or self.changes_actions or "goal_speed" in self._draws:
+            self._last_drawn.copy_(self._drawn)
             # Worlds in the middle of an episode draw the same numbers again.
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
         if self.has_losses:
@@ -395,7 +400,7 @@ class Randomization:
         """Return the initial layout with absent robots far away, in their own direction, and idle
         ones on the object's far side.
         """
-        if not self.has_absences:
+        if not self.has_losses:
             return layout
         planar = layout.robot_pos[..., :2]
         far = planar * (ABSENT_DISTANCE / length(planar).clamp(min=1e-6)).unsqueeze(-1)
@@ -421,7 +426,7 @@ class Randomization:
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
     def _mark_losses(self) -> None:
-        """Mark dead, absent or late robots in the present episodes."""
+        """Mark lost robots in the present episodes."""
         draws = self._draws
         if self.cfg.lost_robots:
             is_hit = self._agent == draws["lost_agent"].floor()
@@ -488,17 +493,22 @@ class Randomization:
         return on_circle(*self._draws["goal_speed"].unbind(dim=1))
 
     def biased(self, state: SceneState) -> SceneState:
-        """Return the scene of W worlds with the observed object in place of the true one. W is a
-        multiple of N.
+        """Return the scene of N worlds with the observed object in place of the true one.
+
+        2 N worlds are those before the last ``begin``, then the present ones.
         """
         observed = state.like(state.rows.clone())
-        repeats = len(observed.object_pos) // len(self._drawn)
-        offset = on_circle(*self._draws["place_bias"].unbind(dim=1))
-        observed.object_pos[:, :2].add_(offset.repeat(repeats, 1))
-        # A turn about the vertical turns w and z, and x and y, by half its angle.
-        half = 0.5 * self._draws["heading_bias"].repeat(repeats, 1)
-        pairs = observed.object_quat[:, [[0, 3], [1, 2]]]
-        observed.object_quat[:, [0, 3, 1, 2]] = rotate_2d(pairs, half).flatten(1)
+
+        def bias(name: str) -> Tensor:
+            draws = torch.cat((self._last_draws[name], self._draws[name]))
+            return draws[-len(observed.object_pos) :]
+
+        observed.object_pos[:, :2].add_(on_circle(*bias("place_bias").unbind(dim=1)))
+        half = 0.5 * bias("heading_bias")[:, 0]
+        # A turn about the vertical turns w and z, and x and y, by half its angle. Slices, since a
+        # list of columns would be copied from the host, which no CUDA graph can capture.
+        for pair in (observed.object_quat[:, ::3], observed.object_quat[:, 1:3]):
+            pair.copy_(rotate_2d(pair, half))
         return observed
 
     def state_dict(self) -> dict[str, Any]:
@@ -518,7 +528,7 @@ class Randomization:
         self._actions.load_state_dict(state["actions"])
 
     def _kicks(self, drawn: Tensor, step: Tensor) -> Tensor:
-        speed, angle = drawn[:, 1:].unflatten(1, (self._num_robots, 2)).unbind(dim=2)
+        speed, angle = drawn[:, 1:].unflatten(1, (-1, 2)).unbind(dim=2)
         is_due = (torch.remainder(step, self._kick_steps) == 0) & (step > 0)
         kick = on_circle(torch.where(is_due.unsqueeze(1), speed, 0.0), angle)
         return torch.nn.functional.pad(kick, (0, 1))

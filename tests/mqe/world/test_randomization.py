@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import mujoco
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mqe.config import ConfigError, build
 from mqe.env.environment import MultiAgentEnv
@@ -265,6 +266,46 @@ def test_a_bias_moves_the_observed_object_for_a_whole_episode_and_spares_the_cri
     torch.testing.assert_close(later[..., 2:4].norm(dim=-1), error[..., 2:4].norm(dim=-1))
 
 
+def test_an_episodes_last_state_has_the_bias_of_its_own_episode():
+    calm = env_with(CALM, 6, episode_length_s=0.2)
+    biased = env_with(RandomizationCfg(heading_bias=(-0.2, 0.2)), 6, episode_length_s=0.2)
+
+    def bias(observed: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
+        heading = [torch.atan2(*obs[..., 4:6].unbind(-1)) for obs in (observed, clean)]
+        return wrap_to_pi(heading[0] - heading[1])
+
+    first = bias(biased.reset()[0], calm.reset()[0])
+    for _ in range(10):
+        step, true = (env.step(torch.zeros(6, 2, 3)) for env in (biased, calm))
+        if bool(step.truncated.all()):
+            break
+    assert bool(step.truncated.all())
+    torch.testing.assert_close(bias(step.final_obs, true.final_obs), first, atol=1e-5, rtol=0.0)
+    assert not torch.allclose(bias(step.obs, true.obs), first, atol=1e-3)
+
+
+class Operators(TorchDispatchMode):
+    """Collects the names of torch's operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_bias_copies_no_list_of_columns_to_the_device():
+    # A CUDA graph cannot capture such a copy.
+    env = env_with(RandomizationCfg(place_bias=0.1, heading_bias=0.1), 2)
+    env.reset()
+    with Operators() as used:
+        env.randomization.biased(env.state)
+    assert "aten::copy_" in used.names
+    assert not [name for name in used.names if "index" in name]
+
+
 def test_a_goal_moves_at_its_speed_and_each_episode_in_its_own_direction():
     env = env_with(RandomizationCfg(goal_speed=0.2), 6, episode_length_s=1.0)
     env.reset()
@@ -279,6 +320,12 @@ def test_a_goal_moves_at_its_speed_and_each_episode_in_its_own_direction():
     for way in ways:
         assert way.norm(dim=1).tolist() == pytest.approx([0.2 * seconds] * 6, rel=1e-3)
     assert not torch.allclose(ways[0], ways[1], atol=1e-3)
+
+    start = env.state.goal_pos.clone()
+    env.pause(torch.arange(6) < 2)
+    env.step(torch.zeros(6, 2, 3))
+    has_moved = (env.state.goal_pos != start).any(dim=1)
+    assert has_moved.tolist() == [False] * 2 + [True] * 4
     env.close()
 
 
@@ -310,13 +357,18 @@ def test_any_latency_of_commands_can_be_had():
         assert bool(env.step(torch.ones(1, 2, 3)).valid.all())
 
 
-def test_there_is_nothing_to_vary_of_an_object_that_is_not_there(walking):
-    with pytest.raises(
-        ConfigError,
-        match="env.randomize.object_mass: this task has no object; leave the setting at 1",
-    ):
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"object_mass": 2.0}, "object_mass: this task has no object; leave the setting at 1"),
+        ({"goal_speed": 0.1}, "goal_speed: this task has no object; leave the setting at 0"),
+        ({"lost_robots": ("idle",)}, "lost_robots: this task has no object to stand beside"),
+    ],
+)
+def test_there_is_nothing_to_vary_of_an_object_that_is_not_there(walking, setting, message):
+    with pytest.raises(ConfigError, match=f"env.randomize.{message}"):
         make_env(
-            EnvCfg(2, randomize=RandomizationCfg(object_mass=2.0)),
+            EnvCfg(2, randomize=RandomizationCfg(**setting)),
             SimCfg(device="cpu"),
             WalkingCfg(),
             seed=0,
