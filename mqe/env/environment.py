@@ -2,16 +2,18 @@
 
 A decision is held for one or more control steps. Its masks, (N,) bool each:
 
-============= =====================================================================================
-paused the caller has put the world aside until the next ``reset`` running since the decision began,
-the world has neither ended nor broken, and is not paused is_in_limits at this control step, the
-simulator reports no error and no number is impossible live the control step counts: the world was
-running and is still within its limits terminated the task ended the episode at this decision (the
-first reason counts) timed_out the episode has reached its time limit at this control step truncated
-the time limit alone ended the episode at this decision ended the episode was terminated or
-truncated at this decision valid the world did not break at this decision: it is running, or its
-episode ended is_observable the decision's last state can be observed: valid, and within its limits
-============= =====================================================================================
+=============  =====================================================================================
+paused         the caller has put the world aside until the next ``reset``
+running        since the decision began, the world has neither ended nor broken, and is not paused
+is_in_limits   at this control step, the simulator reports no error and no number is impossible
+live           the control step counts: the world was running and is still within its limits
+terminated     the task ended the episode at this decision (the first reason counts)
+timed_out      the episode has reached its time limit at this control step
+truncated      the time limit alone ended the episode at this decision
+ended          the episode was terminated or truncated at this decision
+valid          the world did not break at this decision: it is running, or its episode ended
+is_observable  the decision's last state can be observed: valid, and within its limits
+=============  =====================================================================================
 
 A world not running at the end of a decision begins its next episode.
 """
@@ -497,7 +499,8 @@ class MultiAgentEnv:
         )
         self._disturb(velocity_kicks)
         if self.randomization.has_moving_goals:
-            self.sim.data.mocap_pos[:, 0, :2].add_(STEP_DT * self.randomization.goal_velocity())
+            way = STEP_DT * self.randomization.goal_velocity()
+            self.sim.data.mocap_pos[:, 0, :2].add_(way.masked_fill(self.resting.unsqueeze(1), 0.0))
         if self._features.moved_props is not None:
             pos = self._features.moved_props()
             if pos is not None:

@@ -319,7 +319,7 @@ class MujocoWarpSimulator:
                 view = wp.to_torch(getattr(self._model, name))
                 view.copy_(values.view_as(view))
             if gravity is not None:
-                # ``put_model`` has no batches of options
+                # ``put_model`` makes no batches of options.
                 self._model.opt.gravity = wp.from_torch(gravity, wp.vec3)
 
     def _make_data(self, size: Capacity) -> None:

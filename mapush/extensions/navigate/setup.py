@@ -83,6 +83,10 @@ def _check_team(
         raise ConfigError(
             f"env.randomize.lost_robots: {cfg.name} leads a whole team; leave it empty"
         )
+    if env.randomize.goal_speed != 0.0:
+        raise ConfigError(
+            f"env.randomize.goal_speed: {cfg.name} plans to a goal that stands; leave it at 0"
+        )
     if cfg.decision_period % decision_period:
         raise ConfigError(
             f"task.decision_period: {cfg.decision_period} must be a multiple of the "

@@ -209,6 +209,7 @@ def test_progress_is_the_fall_of_the_cost_to_go():
         ({"num_agents": 2}, {}, "has one agent, which leads the 2 robots"),
         ({"robots": "go2"}, {}, "the team of 'pretrained:cuboid' are go1, not go2"),
         ({"randomize": RandomizationCfg(lost_robots=("dead",))}, {}, "leads a whole team"),
+        ({"randomize": RandomizationCfg(goal_speed=(0.0, 0.2))}, {}, "a goal that stands"),
         ({}, {"decision_period": 12}, "must be a multiple of the 5 control steps"),
         ({}, {"team": "pretrained:go1_velocity"}, "a team that pushes is needed"),
     ],
