@@ -68,6 +68,7 @@ def settings(
     evaluation: dict[str, Any] = {
         "env": {
             "num_envs": num_envs,
+            "ground": "flat",
             "randomize": to_dict(RandomizationCfg()),
         },
         "sim": {"name": "auto", "device": "auto"},
@@ -225,7 +226,7 @@ def _changes(folder: Path, present: Mapping[str, Any]) -> dict[str, tuple[Any, A
     before = to_dict(trained)
     entry = TASKS[trained.task.name]
     keys = [f"task.{key}" for key in before["task"] if key in present["task"]]
-    keys += ["env.robots", "env.model"]
+    keys += ["env.robots", "env.model", "env.ground"]
     keys += [f"env.randomize.{key}" for key in before["env"]["randomize"]]
     left_out = _without_effect(present["env"]["randomize"])
     left_out += [f"task.{key}" for key in entry.of_policy(trained.task)]

@@ -116,7 +116,8 @@ class RandomizationCfg:
     )
     place_bias: Span = option(
         0.0,
-        "distance of the observed object from the true one, in a direction drawn per episode [m]",
+        "distance of the observed object from the true one, in a direction drawn per episode [m]; "
+        "what robots remember by task.senses has errors of its own",
         min=0.0,
         max=10.0,
     )

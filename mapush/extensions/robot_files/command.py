@@ -102,9 +102,16 @@ def values(cfg: RobotCfg) -> dict[str, Any]:
             }
         )
     numbers = (
-        *("link_lengths", "foot_radius", "knee_radius"),
-        *("standing_height", "walking_height", "low_height"),
-        *("stiffness", "damping", "torque_limit", "gait"),
+        "link_lengths",
+        "foot_radius",
+        "knee_radius",
+        "standing_height",
+        "walking_height",
+        "low_height",
+        "stiffness",
+        "damping",
+        "torque_limit",
+        "gait",
     )
     robot = {
         "trunk": [cfg.trunk._asdict()],

@@ -203,6 +203,17 @@ def test_what_differs_from_training_is_a_table() -> None:
     assert evaluation_worlds.differences(folder, trained) == ""
 
 
+def test_a_team_that_learned_on_kerbs_is_measured_on_the_suites_ground(monkeypatch) -> None:
+    folder = pretrained_folder("cuboid")
+    learned = merge(checkpoint.read_config(folder), {"env": {"ground": "kerbs"}})
+    monkeypatch.setattr(checkpoint, "read_config", lambda folder: learned)
+    cfg = evaluation_worlds.settings(folder, {})
+    assert cfg.env.ground == "flat"
+    rows = evaluation_worlds.differences(folder, cfg).splitlines()
+    assert "env.ground kerbs flat" in [" ".join(row.split()) for row in rows]
+    assert evaluation_worlds.settings(folder, {"env": {"ground": "kerbs"}}).env.ground == "kerbs"
+
+
 def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
     folder = pretrained_folder("any")
     assert evaluation_worlds.settings(folder, {}).task.shapes == "drawn"
