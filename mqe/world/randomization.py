@@ -429,6 +429,7 @@ class Randomization:
     def _mark_losses(self) -> None:
         """Mark lost robots in the present episodes."""
         draws = self._draws
+        self._lost["absent"].zero_()
         if self.cfg.lost_robots:
             is_hit = self._agent == draws["lost_agent"].floor()
             is_lost = is_hit & (draws["lost_chance"] < self.cfg.lost_share)
@@ -440,10 +441,7 @@ class Randomization:
             rank = (order.unsqueeze(1) < order.unsqueeze(2)).sum(dim=2)
             fewest = self.cfg.absent_robots[0]
             count = fewest + (draws["num_absent"] - fewest) * self._absent_share
-            stays_away = rank < count.floor()
-            if "absent" in self.cfg.lost_robots:
-                stays_away = stays_away | self._lost["absent"]
-            self._lost["absent"].copy_(stays_away)
+            self._lost["absent"].logical_or_(rank < count.floor())
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""
