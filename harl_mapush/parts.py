@@ -33,32 +33,24 @@ def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) ->
 
     Raises ConfigError for conflicting settings of algorithm, network and runner.
     """
-    make = _build_with_collectors if cfg.runner.collectors else _build_in_process
+    has_collectors = cfg.runner.collectors > 0
     try:
-        return make(cfg, ranks, learner, stack)
+        env: Any
+        if has_collectors:
+            env = RemoteEnvSpec(cfg, learner)
+        else:
+            share = ranks.share(cfg.env.num_envs)
+            env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
+            stack.callback(env.close)
+            env.record_broken_worlds()
+        spec = cfg.algorithm.team_spec(env)._replace(is_trained=cfg.runner.init_from is not None)
+        algorithm = make_algorithm(
+            cfg.algorithm, cfg.network, spec, learner, cfg.runner.seed, ranks
+        )
+        if has_collectors:
+            return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg))
+        return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
-
-
-def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
-    share = ranks.share(cfg.env.num_envs)
-    env: Any = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
-    stack.callback(env.close)
-    env.record_broken_worlds()
-    algorithm = _make_team(cfg, env, learner, ranks)
-    return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
-
-
-def _build_with_collectors(
-    cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack
-) -> Parts:
-    env = RemoteEnvSpec(cfg, learner)
-    algorithm = _make_team(cfg, env, learner, ranks)
-    return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg))
-
-
-def _make_team(cfg: RunCfg, env: Any, device: torch.device, ranks: Ranks) -> Algorithm:
-    spec = cfg.algorithm.team_spec(env)._replace(is_trained=cfg.runner.init_from is not None)
-    return make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)

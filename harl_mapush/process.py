@@ -76,8 +76,8 @@ def _wait_for_parent() -> None:
 
 
 def write_error(program: str, line: str) -> None:
-    """Write a program's last line on stderr, without control characters."""
-    sys.stderr.write(f"{program}: {printable(line)}\n")
+    """Write a program's last line on stderr, without control characters and line breaks."""
+    sys.stderr.write(f"{program}: {printable(' '.join(line.split()))}\n")
 
 
 def seed_everything(seed: int) -> None:

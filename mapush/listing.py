@@ -28,12 +28,9 @@ PRESETS = "presets"  # words in place of a folder
 SUITES = "suites"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@config.command("mapush list")
+def main(argv: Sequence[str] | None) -> int:
     """List runs. Return the exit code."""
-    return config.exit_code(lambda: _list(argv), "mapush list")
-
-
-def _list(argv: Sequence[str] | None) -> int:
     tables: dict[str, str] = {}
     for extension in extensions():
         tables |= extension.tables
@@ -110,12 +107,9 @@ def _run_line(run: Path) -> str:
     return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}"
 
 
-def settings(argv: Sequence[str] | None = None) -> int:
+@config.command("mapush settings")
+def settings(argv: Sequence[str] | None) -> int:
     """List settings. Return the exit code."""
-    return config.exit_code(lambda: _settings(argv), "mapush settings")
-
-
-def _settings(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush settings",
         description="Settings with default, range and meaning.",

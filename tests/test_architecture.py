@@ -16,8 +16,7 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callback import Callback
-from harl_mapush.config.other_names import TEST_FLAGS, TRAIN_FLAGS
-from harl_mapush.config.settings_files import SETTINGS_FILES
+from harl_mapush.config.other_names import SETTINGS_FILES, TEST_FLAGS, TRAIN_FLAGS
 from harl_mapush.evaluation import command as evaluation_command
 from mqe.controllers import Controller
 from mqe.sim.simulator import Simulator

@@ -12,10 +12,12 @@ from harl_mapush.config.command_line import (
     add_other_flags,
     add_other_test_flags,
     check_writable,
+    command,
     exit_code,
     flag_values,
 )
 from harl_mapush.config.layers import check_layer, resolve, with_own_names
+from harl_mapush.config.other_names import SETTINGS_FILES, SettingsFile
 from harl_mapush.config.presets import (
     DEFAULT_PRESET,
     check_preset,
@@ -36,7 +38,6 @@ from harl_mapush.config.sections import (
     RunnerCfg,
     all_classes,
 )
-from harl_mapush.config.settings_files import SETTINGS_FILES, SettingsFile
 from harl_mapush.config.suites import (
     Suite,
     load_suite,
@@ -71,6 +72,7 @@ __all__ = [
     "check_layer",
     "check_preset",
     "check_writable",
+    "command",
     "exit_code",
     "flag_values",
     "import_modules",

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import Field
-from functools import reduce
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -236,6 +236,21 @@ def check_writable(flag: str, name: str | None) -> None:
         ) from None
 
 
+def command(program: str) -> Callable[[Callable[[Any], int]], Callable[..., int]]:
+    """Return a decorator: a command then takes ``argv``, or the command line's, and returns its
+    ``exit_code``.
+    """
+
+    def decorate(main: Callable[[Any], int]) -> Callable[..., int]:
+        @wraps(main)
+        def run(argv: Sequence[str] | None = None) -> int:
+            return exit_code(lambda: main(argv), program)
+
+        return run
+
+    return decorate
+
+
 def exit_code(main: Callable[[], int], program: str) -> int:
     """Run ``main`` and return its exit code, or the code for its final error or signal.
 
@@ -246,12 +261,9 @@ def exit_code(main: Callable[[], int], program: str) -> int:
     try:
         with as_exceptions():
             return main()
-    except ConfigError as error:
-        write_error(program, " ".join(str(error).split()))
-        return 2
-    except SimulatorError as error:
-        write_error(program, " ".join(str(error).split()))
-        return 1
+    except (ConfigError, SimulatorError) as error:
+        write_error(program, str(error))
+        return 2 if isinstance(error, ConfigError) else 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes unflushed output
         return SIGNALLED + _SIGPIPE
@@ -267,7 +279,7 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         # A name may be of any length.
         line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")
-        write_error(program, " ".join(str(line).split()))
+        write_error(program, str(line))
         return 2
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.config.other_names import NAMES
+from harl_mapush.config.other_names import NAMES, SETTINGS_FILES
 from harl_mapush.config.sections import (
     DEFAULT_ALGORITHM,
     DEFAULT_TASK,
@@ -18,7 +18,6 @@ from harl_mapush.config.sections import (
     SECTIONS,
     RunCfg,
 )
-from harl_mapush.config.settings_files import SETTINGS_FILES
 from harl_mapush.config.user_modules import check_imports
 from mqe.config import (
     ConfigError,

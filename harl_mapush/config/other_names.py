@@ -1,4 +1,4 @@
-"""Other libraries' names for our settings, as hints to users."""
+"""Other libraries' names for our settings, as hints to users, and their settings files."""
 
 from __future__ import annotations
 
@@ -73,6 +73,15 @@ class OtherFlag(NamedTuple):
     value: Callable[[str], str] = str  # the value of these settings, as --set takes it
 
 
+class SettingsFile(NamedTuple):
+    """A kind of settings file as a layer in a run's settings."""
+
+    help: str
+    # Takes the settings of the run file, those of the command line, and the path. Returns the
+    # former with the file's values, and notices for the user.
+    apply: Callable[[Mapping[str, Any], Mapping[str, Any], str], tuple[dict[str, Any], list[str]]]
+
+
 class SaidByCheckpoint(argparse.Action):
     """Keeps a note, which is written once all settings are resolved."""
 
@@ -85,6 +94,8 @@ class SaidByCheckpoint(argparse.Action):
         namespace.notes = [*getattr(namespace, "notes", ()), note]
 
 
+# The flag of a kind is its name: ``--load_config FILE`` for ``load_config``.
+SETTINGS_FILES: Registry[SettingsFile] = Registry("file of settings")
 # Flags by name without dashes. No help shows them.
 TRAIN_FLAGS: Registry[OtherFlag] = Registry("flag")
 for _name, _key in NAMES.items():

@@ -32,12 +32,9 @@ def make_parser() -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@config.command(PROGRAM)
+def main(argv: Sequence[str] | None) -> int:
     """Check the machine by the arguments ``argv``. Return the exit code."""
-    return config.exit_code(lambda: _main(argv), PROGRAM)
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
     preset = arguments.preset or config.DEFAULT_PRESET
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))

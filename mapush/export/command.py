@@ -62,12 +62,9 @@ def make_parser() -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@config.command(PROGRAM)
+def main(argv: Sequence[str] | None) -> int:
     """Export a policy. Return the exit code."""
-    return config.exit_code(lambda: _main(argv), PROGRAM)
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
     out = Path(arguments.target)
     _check_new(out)

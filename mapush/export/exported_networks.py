@@ -32,9 +32,7 @@ class ExportedActor(nn.Module):
 
     scale: Tensor  # (3,)
 
-    def __init__(
-        self, actor: Actor, scale: tuple[float, ...], limit: CommandLimit | None = None
-    ) -> None:
+    def __init__(self, actor: Actor, scale: tuple[float, ...], limit: CommandLimit | None) -> None:
         """Wrap ``actor``. Actions in [-1, 1] are multiplied by ``scale``, then limited by
         ``limit``.
         """

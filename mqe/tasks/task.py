@@ -189,6 +189,8 @@ class TermTask(ABC):
         self.memory = memory
         self.terms = terms
         self._features_memory = features_memory or Memory(worlds)
+        # Parts with a state, by name in a checkpoint
+        self.stateful: dict[str, Stateful] = {"memory": self._features_memory}
         self._term_memories = terms.memories()
         self.names = OutcomeNames(
             terms.rewards.names,
@@ -278,15 +280,16 @@ class TermTask(ABC):
         return None if obs is None else TeamImage(obs, action, self.terms.state.mirror)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memory of features and terms."""
+        """Return the memory of features, terms and controllers."""
         memories = self._term_memories.items()
         return {
-            "memory": self._features_memory.state_dict(),
             "terms": {name: memory.state_dict() for name, memory in memories},
+            **{name: part.state_dict() for name, part in self.stateful.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
-        self._features_memory.load_state_dict(state["memory"])
+        for name, part in self.stateful.items():
+            part.load_state_dict(state[name])
         for name, memory in self._term_memories.items():
             memory.load_state_dict(state["terms"][name])

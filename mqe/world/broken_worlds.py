@@ -79,9 +79,7 @@ class Limits:
 class BrokenWorldRecorder:
     """Every world's state. A broken world's first broken state stays until ``take_cause``."""
 
-    def __init__(
-        self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
-    ) -> None:
+    def __init__(self, scene: Scene, num_envs: int, device: torch.device, first_world: int) -> None:
         """Record ``num_envs`` worlds of ``scene``, numbered from ``first_world`` on."""
         self._scene = scene
         self._first_world = first_world

@@ -114,6 +114,14 @@ def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
     return torch.addcmul(frame[..., 0] * vec[..., :1], frame[..., 1], vec[..., 1:])
 
 
+def turned(vec: Tensor, ahead: Tensor) -> Tensor:
+    """Turn planar vectors (..., 2) out of frames with x axes ``ahead`` (..., 2). The two
+    broadcast.
+    """
+    x, y = vec.split(1, dim=-1)
+    return x * ahead + y * axes_along(ahead)[..., 1, :]
+
+
 def crosses_box(start: Tensor, way: Tensor, half_size: Tensor) -> Tensor:
     """Return whether the lines from ``start`` (..., 2) along ``way`` (..., 2) cross a box about the
     origin, (...) bool.

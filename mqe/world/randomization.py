@@ -51,14 +51,8 @@ _PER_WORLD = (
     "weak_robot",
     "slope",
 )
-# Settings of the object and its goal, with the values at which they have no effect
-_OF_THE_OBJECT = {
-    "object_mass": 1.0,
-    "object_friction": 1.0,
-    "place_bias": 0.0,
-    "heading_bias": 0.0,
-    "goal_speed": 0.0,
-}
+# Settings of the object and its goal
+_OF_THE_OBJECT = ("object_mass", "object_friction", "place_bias", "heading_bias", "goal_speed")
 LOSSES = ("dead", "absent", "late", "idle")
 ABSENT_DISTANCE = 10.0  # [m] from the middle of the arena to a robot that never comes
 IDLE_DISTANCE = 2.2  # [m] from the object to an idle robot
@@ -174,6 +168,11 @@ class RandomizationCfg:
                 f"{MAX_LATENCY} s; lower one of them"
             )
 
+    def varies(self, name: str) -> bool:
+        """Return whether a setting has an effect, unlike its default."""
+        neutral = getattr(RandomizationCfg, name)
+        return bounds(getattr(self, name)) != (neutral, neutral)
+
 
 def check_ranges(cfg: Any, section: str) -> None:
     """Raise ConfigError for a range in descending order among the settings of ``section``."""
@@ -199,8 +198,9 @@ def model_fields(
 
     Raises ConfigError if ``cfg`` varies a missing object.
     """
-    for name, neutral in _OF_THE_OBJECT.items():
-        if scene.object is None and _varies(getattr(cfg, name), neutral):
+    for name in _OF_THE_OBJECT:
+        if scene.object is None and cfg.varies(name):
+            neutral = getattr(RandomizationCfg, name)
             raise ConfigError(
                 f"env.randomize.{name}: this task has no object; leave the setting at {neutral:g}"
             )
@@ -210,17 +210,14 @@ def model_fields(
         )
     ranges = {name: bounds(getattr(cfg, name)) for name in _PER_WORLD}
     ranges |= {"uphill": (0.0, TWO_PI), "weak_number": (0.0, float(scene.num_robots))}
-    device = streams.device
-    drawn = UniformRanges([*ranges.values()], device).draw(
-        streams, _WORLD, torch.zeros(num_envs, dtype=torch.int64, device=device)
-    )
+    drawn = UniformRanges([*ranges.values()], streams.device).draw(streams, _WORLD, streams.once)
     values = dict(zip(ranges, drawn.cpu().double().unbind(dim=1), strict=True))
     made = WorldFields(scene, num_envs, given)
-    if _varies(cfg.object_mass, 1.0):
+    if cfg.varies("object_mass"):
         body = scene.model.body("object").id
         made["body_mass"][:, body] *= values["object_mass"]
         made["body_inertia"][:, body] *= values["object_mass"].unsqueeze(1)
-    if _varies(cfg.payload, 0.0):
+    if cfg.varies("payload"):
         payload = values["payload"]
         for body in scene.trunk_bodies:
             mass = float(scene.model.body_mass[body])
@@ -232,21 +229,21 @@ def model_fields(
                 )
             made["body_mass"][:, body] *= share
             made["body_inertia"][:, body] *= share.unsqueeze(1)
-    if _varies(cfg.object_friction, 1.0):
+    if cfg.varies("object_friction"):
         object_friction = values["object_friction"]
         made["geom_friction"][:, scene.object_geoms, 0] *= object_friction.unsqueeze(1)
         made["pair_friction"][:, :, :2] *= object_friction.view(-1, 1, 1)
-    if _varies(cfg.ground_friction, 1.0):
+    if cfg.varies("ground_friction"):
         ground_friction = values["ground_friction"]
         made["geom_friction"][:, scene.ground_geoms, 0] *= ground_friction.unsqueeze(1)
         if scene.object is not None:
             made["pair_friction"][:, :, :2] *= ground_friction.view(-1, 1, 1)
-    if _varies(cfg.motor_strength, 1.0) or _varies(cfg.weak_robot, 1.0):
+    if cfg.varies("motor_strength") or cfg.varies("weak_robot"):
         robots = torch.arange(scene.model.nu) // NUM_JOINTS
         is_weak = robots == values["weak_number"].floor().unsqueeze(1)
         weakness = torch.where(is_weak, values["weak_robot"].unsqueeze(1), 1.0)
         _scale_motors(made, scene.model, values["motor_strength"].unsqueeze(1) * weakness)
-    if _varies(cfg.slope, 0.0):
+    if cfg.varies("slope"):
         slope = values["slope"]
         downhill = on_circle(-GRAVITY * slope.sin(), values["uphill"])
         vertical = -GRAVITY * slope.cos()
@@ -294,15 +291,15 @@ class Randomization:
         self._streams = streams
         device = streams.device
         self._delay = TargetDelay(num_envs, scene.model.nu, device)
-        self.has_latency = _varies(cfg.action_latency, 0.0) or cfg.latency_jitter > 0.0
-        self.has_command_latency = _varies(cfg.command_latency, 0.0)
-        self.has_noise = _varies(cfg.observation_noise, 0.0)
-        self.has_kicks = _varies(cfg.kick_speed, 0.0)
-        self.has_freezes = _varies(cfg.freeze_time, 0.0)
+        self.has_latency = cfg.varies("action_latency") or cfg.latency_jitter > 0.0
+        self.has_command_latency = cfg.varies("command_latency")
+        self.has_noise = cfg.varies("observation_noise")
+        self.has_kicks = cfg.varies("kick_speed")
+        self.has_freezes = cfg.varies("freeze_time")
         # Robots that die, are late, stay away, or idle
         self.has_losses = bool(cfg.lost_robots) or largest > 0
-        self.has_bias = _varies(cfg.place_bias, 0.0) or _varies(cfg.heading_bias, 0.0)
-        self.has_moving_goals = _varies(cfg.goal_speed, 0.0)
+        self.has_bias = cfg.varies("place_bias") or cfg.varies("heading_bias")
+        self.has_moving_goals = cfg.varies("goal_speed")
         # Within a decision.
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
@@ -351,9 +348,8 @@ class Randomization:
         self.is_away = nobody.clone()
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
         self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
-        zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
         noise = UniformRanges([bounds(cfg.observation_noise)], device)
-        self._sigma = noise.draw(streams, _NOISE, zero).unsqueeze(2)
+        self._sigma = noise.draw(streams, _NOISE, streams.once).unsqueeze(2)
 
         self._agent = torch.arange(num_agents, device=device)
         num_decisions = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)
@@ -474,7 +470,7 @@ class Randomization:
         step: Tensor,
         scale: Tensor,
         *,
-        spares_zeros: bool = False,
+        spares_zeros: bool,
     ) -> Tensor:
         """Return ``obs`` (W, A, O) with noise, W a multiple of N. ``scale`` (O,) is the task's.
 
@@ -562,8 +558,3 @@ def _scale_motors(made: WorldFields, model: mujoco.MjModel, strength: Tensor) ->
         made["actuator_gainprm"][:, is_dc, DC_RESISTANCE] /= factor
         for gain in (DC_STIFFNESS, DC_DAMPING):
             made["actuator_gainprm"][:, is_dc, gain] *= factor
-
-
-def _varies(value: Span, neutral: float) -> bool:
-    """Return whether a setting has an effect."""
-    return bounds(value) != (neutral, neutral)

@@ -127,8 +127,7 @@ def draw_shapes(
     ``kinds`` are families and box objects, all families by default. A repeated kind is drawn more
     often.
     """
-    episode = torch.zeros_like(streams.numbers)
-    drawn = streams.uniform(purpose, episode, (_NUM_DRAWN,)).cpu().double()
+    drawn = streams.uniform(purpose, streams.once, (_NUM_DRAWN,)).cpu().double()
     kinds = kinds or list(FAMILIES)
     shapes = []
     for row in drawn.tolist():

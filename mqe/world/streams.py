@@ -38,6 +38,7 @@ class Streams:
         seeds, numbers = torch.tensor(keys, dtype=torch.int64, device=device).unbind(dim=1)
         self.device = seeds.device
         self.numbers = numbers  # (N,) of the worlds
+        self.once = torch.zeros_like(numbers)  # (N,) "episode" of draws once per world
         self._world_key = _mix(_mix(seeds) + numbers * _STEP)  # (N,)
         self._counters: dict[int, Tensor] = {}  # by the number of columns
 

@@ -39,7 +39,7 @@ import mapush
 from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.clients.flat_settings import KEYS, parse_settings
-from harl_mapush.config.settings_files import SETTINGS_FILES
+from harl_mapush.config.other_names import SETTINGS_FILES
 from harl_mapush.distributed import launch
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush import cli

@@ -30,7 +30,7 @@ class Mlp(nn.Module):
         activation: str,
         last: str | None,
         *,
-        use_layer_norm: bool = False,
+        use_layer_norm: bool,
     ):
         super().__init__()
         layers: list[nn.Module] = []
@@ -98,7 +98,7 @@ class SquashedActor(nn.Module):
 class Critic(nn.Module):
     """The value of a state and all agents' actions."""
 
-    def __init__(self, cfg: NetworkCfg, in_size: int, sets: Sequence[EntityBlock] = ()) -> None:
+    def __init__(self, cfg: NetworkCfg, in_size: int, sets: Sequence[EntityBlock]) -> None:
         super().__init__()
         self.sets = make_reader(cfg.sets, in_size, sets, cfg.set_width)
         sizes = (self.sets.out_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), 1)
@@ -116,7 +116,7 @@ class TwinCritic(nn.Module):
         cfg: NetworkCfg,
         state_size: int,
         action_sizes: Sequence[int],
-        sets: Sequence[EntityBlock] = (),
+        sets: Sequence[EntityBlock],
     ) -> None:
         """Build both critics of states, with these ``sets``, and agents' actions."""
         super().__init__()

@@ -149,7 +149,7 @@ def add_policy_gradient(
     minibatch: ActorBatch,
     surrogate: Surrogate,
     cfg: OnPolicyCfg,
-    mirror: TeamImage | None = None,
+    mirror: TeamImage | None,
 ) -> MinibatchStats:
     """Add the gradient of policy loss - entropy_coef entropy + mirror_loss_coef mirror loss.
 

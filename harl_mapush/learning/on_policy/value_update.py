@@ -37,7 +37,7 @@ class ValueLearner:
         device: torch.device,
         shuffle: Shuffle,
         formulas: Formulas,
-        sets: Sequence[EntityBlock] = (),
+        sets: Sequence[EntityBlock],
     ) -> None:
         self.cfg = cfg
         self.network = network

@@ -37,8 +37,7 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
         ground=env.ground,
     )
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
-    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
-    friction = streams.between(*cfg.floor_friction, _FRICTION, episode)
+    friction = streams.between(*cfg.floor_friction, _FRICTION, streams.once)
     return TaskSetup(scene, task, floor_friction_fields(scene, friction.cpu()))
 
 

@@ -57,9 +57,7 @@ _COMMAND = 202
 _KICK = 203
 
 
-def evaluate_gait(
-    walker: Walker, say: Callable[[str], None] = lambda line: None
-) -> dict[str, float]:
+def evaluate_gait(walker: Walker, say: Callable[[str], None]) -> dict[str, float]:
     """Measure a gait in every part of the examination.
 
     ``say`` gets the name of each part before it begins.

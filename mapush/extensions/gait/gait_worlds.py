@@ -158,9 +158,7 @@ class GaitWorlds:
         ]
         yaw = (-math.pi, math.pi) if start is None else (0.0, 0.0)
         ranges = UniformRanges([TILT, TILT, yaw, *[VELOCITY] * 6, *joints], self.device)
-        drawn = ranges.draw(
-            self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
-        )
+        drawn = ranges.draw(self.streams, _DROP, self.streams.once)
         obj = self.scene.object
         zeros = drawn.new_zeros(self.num_envs, 3)
         pos = drawn.new_tensor([start or 0.0, 0.0, spawn_height(self.scene.robots[0])])

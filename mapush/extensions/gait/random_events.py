@@ -65,7 +65,7 @@ class RandomEvents:
             [chance] * 3 + [turn] * 2 + [kick, force] + command + [load], device
         )
         self._most = torch.tensor(cfg.max_command, device=device)
-        is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < RESTLESS_SHARE
+        is_restless = streams.uniform(_RESTLESS, streams.once) < RESTLESS_SHARE
         renewal = torch.where(is_restless, _RESTLESS_CHANCE, _RESAMPLE_CHANCE)
         rare = torch.tensor([_KICK_CHANCE, _FORCE_CHANCE], device=device).expand(len(episode), 2)
         self._chances = torch.cat((renewal.unsqueeze(1), rare), dim=1)  # (N, 3)

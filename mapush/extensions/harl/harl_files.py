@@ -132,36 +132,30 @@ def apply(
     ``algorithm.compat=harl``.
     """
     with _named(file):
-        return _apply(base, over, file)
+        algo = (over.get("algorithm") or {}).get("name") or file.algo
+        if algo is None:
+            raise ConfigError("names no algorithm; add --algo")
+        _check_algorithm(algo)
+        _check_complete(file, algo)
 
+        values = file.algo_args
+        environment, foreign_keys = _environment(file)
+        task = merge(merge(base, environment), over).get("task") or {}
+        team_reward = team_reward_of(
+            file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP"
+        )
+        period = task.get("decision_period") or 1
+        sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
+        flat = learning_settings(values)
+        algorithm = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}
+        network = network_cfg(flat)
+        learning = {"network": to_dict(network), "algorithm": algorithm}
 
-def _apply(
-    base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
-) -> tuple[dict[str, Any], list[str]]:
-    algo = (over.get("algorithm") or {}).get("name") or file.algo
-    if algo is None:
-        raise ConfigError("names no algorithm; add --algo")
-    _check_algorithm(algo)
-    _check_complete(file, algo)
-
-    values = file.algo_args
-    environment, foreign_keys = _environment(file)
-    task = merge(merge(base, environment), over).get("task") or {}
-    team_reward = team_reward_of(
-        file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP"
-    )
-    period = task.get("decision_period") or 1
-    sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
-    flat = learning_settings(values)
-    algorithm = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}
-    network = network_cfg(flat)
-    learning = {"network": to_dict(network), "algorithm": algorithm}
-
-    ignored = [*_ignored(file, values, algo), *foreign_keys]
-    notices = []
-    if ignored:
-        notices.append(f"{file.path}: not honoured: {', '.join(ignored)}")
-    return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
+        ignored = [*_ignored(file, values, algo), *foreign_keys]
+        notices = []
+        if ignored:
+            notices.append(f"{file.path}: not honoured: {', '.join(ignored)}")
+        return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
 
 
 def _check_algorithm(algo: Any) -> None:
@@ -281,11 +275,11 @@ def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
     observation is inferred from ``obs_size``.
     """
     file = read(path)
-    with _named(file):
-        if file.algo in UPSTREAM_ONLY:
+    if file.algo in UPSTREAM_ONLY:
+        with _named(file):
             sections, _ = _environment(file)
-        else:
-            sections, _ = _apply({}, {}, file)
+    else:
+        sections, _ = apply({}, {}, file)
     sections = merge({"task": {"name": DEFAULT_TASK}}, sections)
     task = dict(sections["task"])
     if task["name"] == DEFAULT_TASK and "observation" not in task:

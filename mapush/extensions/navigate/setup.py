@@ -58,8 +58,7 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
         MapStarts(problem, layouts, streams),
         NavigateConstants(cfg, constants, problem),
     )
-    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
-    friction = streams.between(*obj.friction, _FRICTION, episode)
+    friction = streams.between(*obj.friction, _FRICTION, streams.once)
     return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -71,6 +69,7 @@ class NavigateTask(TermTask):
         scene = self.scene_features(empty, self.planning.values[:1])
         terms = navigate_terms(cfg, worlds, scene)
         super().__init__(terms, worlds, memories, self.planning.values)
+        self.stateful["team"] = team
         action = Image.of(range(2), (1.0, -1.0), torch.device(device))
         self.symmetries = Symmetries(self.mirror_image(action))
 
@@ -163,12 +162,3 @@ class NavigateTask(TermTask):
         features = NavigateEpisodes(sums, steps, terminated, self.terms.measures)
         features.success_radius = self.cfg.success_radius
         return features
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the memory of features and terms, and the team's."""
-        return {"team": self.team.state_dict(), **super().state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``."""
-        self.team.load_state_dict(state["team"])
-        super().load_state_dict(state)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from mapush.extensions.onboard.recollection import KnownFeatures, Recollection
 from mapush.extensions.onboard.settings import OnboardCfg
-from mapush.extensions.onboard.sight import Sensor, Views, turned
+from mapush.extensions.onboard.sight import Sensor, Views
 from mqe.config import ConfigError
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.terms import Memory
-from mqe.world.geometry import TWO_PI, length, on_circle, rotate_2d
+from mqe.world.geometry import TWO_PI, length, on_circle, rotate_2d, turned
 from mqe.world.randomization import bounds
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT

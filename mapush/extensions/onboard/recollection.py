@@ -12,10 +12,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mapush.extensions.onboard.sight import turned
 from mqe.tasks.push.features import SceneFeatures
 from mqe.tasks.push.roster import Roster
-from mqe.world.geometry import TWO_PI, axes_along, in_frame, rotate_2d
+from mqe.world.geometry import TWO_PI, axes_along, in_frame, rotate_2d, turned
 from mqe.world.objects import NUM_OUTLINE_POINTS
 
 _DRIFT = 3  # x, y [m] and heading [rad] of an odometry frame in the world

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mqe.world.geometry import axes_along, crosses_box, in_frame, length
+from mqe.world.geometry import axes_along, crosses_box, in_frame, length, turned
 from mqe.world.objects import Footprint
 from mqe.world.robots import Robots
 
@@ -101,16 +101,6 @@ class Views:
         is_visible = sensor.covers(targets) & ~is_hidden
         outline, others = is_visible.tensor_split((points.shape[2],), dim=2)
         return outline, others.unflatten(2, (-1, 3)).any(dim=-1)
-
-
-def turned(points: Tensor, ahead: Tensor) -> Tensor:
-    """Return world vectors from points (..., 2) in frames with x axis ``ahead`` (..., 2).
-
-    The two broadcast.
-    """
-    x, y = points.split(1, dim=-1)
-    left = torch.stack((-ahead[..., 1], ahead[..., 0]), dim=-1)
-    return x * ahead + y * left
 
 
 def _corners(shapes: Sequence[Any]) -> Tensor:

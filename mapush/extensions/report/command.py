@@ -48,10 +48,11 @@ def make_parser() -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@config.command(PROGRAM)
+@library_lines(say)
+def main(argv: Sequence[str] | None) -> int:
     """Write a report. Return the exit code."""
-    with library_lines(say):
-        return config.exit_code(lambda: _report(make_parser().parse(argv)), PROGRAM)
+    return _report(make_parser().parse(argv))
 
 
 @figure_style()

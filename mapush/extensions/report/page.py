@@ -59,7 +59,7 @@ def _html_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str
     return f'<div class="table"><table>{"".join(lines)}</table></div>'
 
 
-def _picture(png: bytes, title: str, note: str = "") -> str:
+def _picture(png: bytes, title: str, note: str) -> str:
     caption = f"<figcaption>{html.escape(note)}</figcaption>" if note else ""
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     image = f'<img alt="{html.escape(title)}" src="{source}">'

@@ -36,13 +36,10 @@ def make_parser() -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@config.command(PROGRAM)
+@library_lines(say)
+def main(argv: Sequence[str] | None) -> int:
     """Read a robot. Return the exit code."""
-    with library_lines(say):
-        return config.exit_code(lambda: _read(argv), PROGRAM)
-
-
-def _read(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
     _, file = robot_file(arguments.file) or ("", Path())
     if file.suffix not in SUFFIXES or not file.is_file():

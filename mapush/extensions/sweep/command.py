@@ -70,12 +70,10 @@ def make_parser() -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@config.command(PROGRAM)
+def main(argv: Sequence[str] | None) -> int:
     """Run a sweep by the arguments ``argv``. Return the exit code."""
-    return config.exit_code(lambda: _sweep(make_parser().parse(argv)), PROGRAM)
-
-
-def _sweep(arguments: Namespace) -> int:
+    arguments = make_parser().parse(argv)
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError(f"optuna is missing; {install('sweep')}")
     from mapush.extensions.sweep.space import SETTINGS, SWEEP

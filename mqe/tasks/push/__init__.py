@@ -76,8 +76,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
     task = PushTask(cfg, env.num_envs, robots, streams, controller, shapes)
     if shapes:
         return TaskSetup(scene, task, shape_fields(scene, shapes))
-    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
-    friction = streams.between(*obj.friction, _FRICTION, episode)
+    friction = streams.between(*obj.friction, _FRICTION, streams.once)
     return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.push.keep_apart import CommandLimit
+from mqe.world.geometry import axes_along
 
 if TYPE_CHECKING:
     from mqe.env.environment import MultiAgentEnv
@@ -39,7 +40,7 @@ class ScriptedTeam:
         reach: float,
         num_agents: int,
         device: torch.device,
-        num_pushing: int | None = None,
+        num_pushing: int | None,
         action_scale: Sequence[float] = (0.5, 0.5, 0.5),
         decision_period: int = 1,
     ) -> None:
@@ -63,7 +64,7 @@ class ScriptedTeam:
         to_goal = goal - position
         distance = to_goal.norm(dim=-1, keepdim=True)
         ahead = to_goal / distance.clamp(min=1e-6)
-        left = torch.stack((-ahead[..., 1], ahead[..., 0]), dim=-1)
+        left = axes_along(ahead)[..., 1, :]
 
         # The robot's own place, seen from the object along the way to the goal.
         along = -(position * ahead).sum(dim=-1, keepdim=True)

@@ -99,6 +99,7 @@ class PushTask(TermTask):
 
         terms = push_terms(cfg, self.constants, worlds)
         super().__init__(terms, worlds, memory, observed)
+        self.stateful["controller"] = controller
         self.symmetries = self._symmetries(robots)
         self._limit: CommandLimit | None = None
         if cfg.keep_apart > 0.0 and self.num_agents > 1:
@@ -273,12 +274,3 @@ class PushTask(TermTask):
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
         """Return the features for finished episodes."""
         return PushEpisodes(sums, steps, terminated, self.terms.measures)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the held command, the gait's memory, and the memory of features and terms."""
-        return {"controller": self._controller.state_dict(), **super().state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``."""
-        self._controller.load_state_dict(state["controller"])
-        super().load_state_dict(state)

@@ -8,8 +8,7 @@ import shutil
 import pytest
 
 from harl_mapush import config, test, train
-from harl_mapush.config.other_names import NAMES, TEST_FLAGS, TRAIN_FLAGS
-from harl_mapush.config.settings_files import SETTINGS_FILES
+from harl_mapush.config.other_names import NAMES, SETTINGS_FILES, TEST_FLAGS, TRAIN_FLAGS
 from mqe.pretrained import pretrained_folder
 from tests.support.error_lines import error_line
 from tests.test_hostile_files import endless
