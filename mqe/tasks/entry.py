@@ -74,6 +74,11 @@ class EnvCfg:
                 f"{self.foot_friction[0]:g}; say {LEAST_FOOT_FRICTION:g} or more"
             )
 
+    def scene_options(self) -> dict[str, Any]:
+        """Return the arguments of ``build_scene`` with these settings' names."""
+        names = ("robots", "model", "foot_friction", "ground")
+        return {name: getattr(self, name) for name in names}
+
 
 class TaskSetup(NamedTuple):
     """A task and its scene, before the simulator is built.

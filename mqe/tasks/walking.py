@@ -146,10 +146,7 @@ def walking_entry(task: type[WalkingTask]) -> TaskEntry:
         scene = build_scene(
             env.num_agents or 2,
             None,
-            robots=env.robots,
-            model=env.model,
-            foot_friction=env.foot_friction,
-            ground=env.ground,
+            **env.scene_options(),
         )
         robots = Robots(scene.robots, device)
         return TaskSetup(scene, task(cfg, env.num_envs, robots, streams, terms), {})

@@ -24,21 +24,14 @@ from mqe.vec_env import EntityBlock
 class Mlp(nn.Module):
     """Linear layers with activations. The last layer has another activation, or none."""
 
-    def __init__(
-        self,
-        sizes: Sequence[int],
-        activation: str,
-        last: str | None,
-        *,
-        use_layer_norm: bool,
-    ):
+    def __init__(self, cfg: NetworkCfg, sizes: Sequence[int], last: str | None) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for k, (size_in, size_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
             is_last = k == len(sizes) - 2
-            name = last if is_last else activation
+            name = last if is_last else cfg.activation
             layers.append(nn.Linear(size_in, size_out))
-            if use_layer_norm and not (is_last and last is None):
+            if cfg.use_layer_norm and not (is_last and last is None):
                 layers.append(nn.LayerNorm(size_out))
             layers.append(nn.Identity() if name is None else ACTIVATIONS[name]())
         self.mlp = nn.Sequential(*layers)
@@ -68,12 +61,7 @@ class SquashedActor(nn.Module):
         self.action_size = action_size
         self.bound_log_std = bound_log_std
         self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
-        self.net = Mlp(
-            (self.sets.out_size, *cfg.hidden_sizes),
-            cfg.activation,
-            last_activation,
-            use_layer_norm=cfg.use_layer_norm,
-        )
+        self.net = Mlp(cfg, (self.sets.out_size, *cfg.hidden_sizes), last_activation)
         self.mu_layer = nn.Linear(cfg.hidden_sizes[-1], action_size)
         self.log_std_layer = nn.Linear(cfg.hidden_sizes[-1], action_size)
 
@@ -102,7 +90,7 @@ class Critic(nn.Module):
         super().__init__()
         self.sets = make_reader(cfg.sets, in_size, sets, cfg.set_width)
         sizes = (self.sets.out_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), 1)
-        self.mlp = Mlp(sizes, cfg.activation, None, use_layer_norm=cfg.use_layer_norm)
+        self.mlp = Mlp(cfg, sizes, None)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.mlp(self.sets(x)).squeeze(-1)

@@ -31,10 +31,7 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
     scene = build_scene(
         1,
         None,
-        robots=env.robots,
-        model=env.model,
-        foot_friction=env.foot_friction,
-        ground=env.ground,
+        **env.scene_options(),
     )
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     friction = streams.between(*cfg.floor_friction, _FRICTION, streams.once)

@@ -72,12 +72,7 @@ class DeterministicActor(nn.Module):
         self.obs_size = obs_size
         self.action_size = action_size
         self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
-        self.pi = Mlp(
-            (self.sets.out_size, *cfg.hidden_sizes),
-            cfg.activation,
-            cfg.activation,
-            use_layer_norm=cfg.use_layer_norm,
-        )
+        self.pi = Mlp(cfg, (self.sets.out_size, *cfg.hidden_sizes), cfg.activation)
         self.pi.mlp.extend((nn.Linear(cfg.hidden_sizes[-1], action_size), nn.Tanh()))
 
     def forward(self, obs: Tensor) -> Tensor:

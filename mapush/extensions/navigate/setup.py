@@ -40,13 +40,10 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
         obj,
         push_cfg.inertia,
         cfg.success_radius,
-        env.robots,
-        env.model,
-        problem.shapes.slots,
-        problem.arena,
+        obstacles=problem.shapes.slots,
+        arena=problem.arena,
         num_markers=1,
-        foot_friction=env.foot_friction,
-        ground=env.ground,
+        **env.scene_options(),
     )
     robots = Robots(scene.robots, device)
     constants = PushConstants(push_cfg, team.num_robots, device)

@@ -66,10 +66,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
         obj,
         cfg.inertia,
         cfg.success_radius,
-        env.robots,
-        env.model,
-        foot_friction=env.foot_friction,
-        ground=env.ground,
+        **env.scene_options(),
     )
     robots = Robots(scene.robots, device)
     controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
