@@ -86,5 +86,8 @@ from mqe.world.robots import (
 from mqe.world.scene import (
     sliding_force as sliding_force,
 )
+from mqe.world.things import (
+    Thing as Thing,
+)
 
 __version__: str

@@ -78,7 +78,13 @@ def _make_warp(
 ) -> Simulator:
     from mqe.sim.mujoco_warp import MujocoWarpSimulator  # needs the extra; nothing else here does
 
-    return MujocoWarpSimulator(model, num_envs, device)
+    try:
+        return MujocoWarpSimulator(model, num_envs, device)
+    except NotImplementedError as error:
+        raise ConfigError(
+            f"sim.name: warp does not simulate a thing of this task ({error}); say --sim mujoco "
+            "--device cpu"
+        ) from None
 
 
 def _check_warp(cfg: SimCfg, device: torch.device) -> None:

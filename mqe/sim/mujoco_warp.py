@@ -116,7 +116,9 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))
     others = model.ntree - robots
     friction_rows = int((model.dof_frictionloss > 0.0).sum())  # one each, always
-    rows = 64 + 36 * robots + 24 * others + friction_rows
+    # Welds, ropes and other constraints of things
+    constraint_rows = 6 * model.neq + model.ntendon
+    rows = 64 + 36 * robots + 24 * others + friction_rows + constraint_rows
     contacts = 14 + 14 * robots + 8 * others
     if model.nmocap > 1:  # obstacles: a box against a wall, and robots beside it
         rows += 12 * (robots + others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -32,6 +32,7 @@ from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT, build_scene
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
+from mqe.world.things import Thing, Things
 
 START_HEIGHT = 0.35  # [m] of the trunks, from which robots drop onto their feet
 
@@ -78,10 +79,17 @@ class WalkingTask(TermTask):
     report: ClassVar[Report] = Report()
 
     def __init__(
-        self, cfg: Any, num_envs: int, robots: Robots, streams: Streams, terms: TermRegistry
+        self,
+        cfg: Any,
+        num_envs: int,
+        robots: Robots,
+        streams: Streams,
+        terms: TermRegistry,
+        things: Things | None = None,
     ) -> None:
-        """Build the task for ``robots`` in ``num_envs`` worlds."""
+        """Build the task for ``robots`` in ``num_envs`` worlds with ``things``."""
         self.cfg = cfg
+        self._things = things
         self.robots = robots
         self.streams = streams
         self.num_agents = len(robots)
@@ -90,12 +98,25 @@ class WalkingTask(TermTask):
         self.max_episode_length = max(1, decisions) * self.decision_period
         self._controller = GaitController(load_team_gait(None, robots), num_envs, robots)
         worlds = Worlds(num_envs, self.num_agents, robots.device, cfg)
-        empty = SceneState.zeros(1, self.num_agents, False, robots.device)
+        empty = SceneState.zeros(1, self.num_agents, False, robots.device, things=things)
         default = DefaultTerms(
             self.observations, self.state, self.terminations, self.measures, self.metrics
         )
         scene = self.features_class(empty, empty, self)
         super().__init__(build_terms(terms, default, cfg, worlds, scene), worlds)
+
+    @classmethod
+    def things(cls, cfg: Any) -> Sequence[Thing]:
+        """Return the scene's things besides the robots."""
+        return ()
+
+    def thing_starts(self, episode: Tensor) -> Mapping[str, Tensor]:
+        """Return things' initial joint positions, by joint, for episodes (N,); others are as in the
+        files.
+
+        A free joint has x, y [m] and heading [rad], (N, 3), any other one number, (N,).
+        """
+        return {}
 
     @abstractmethod
     def starts(self, episode: Tensor) -> Tensor:
@@ -109,7 +130,10 @@ class WalkingTask(TermTask):
         quat = quat_from_rpy(torch.cat((level, places[..., 2:]), dim=-1))
         still = pos.new_zeros(*pos.shape[:2], 6)
         joints = self.robots.joint_pos.expand(*pos.shape[:2], -1)
-        return Layout(pos, quat, still, joints, pos[:, 0], quat[:, 0], pos[:, 0])
+        things = None
+        if self._things is not None:
+            things = self._things.qpos(self.thing_starts(episode), len(pos), pos.device)
+        return Layout(pos, quat, still, joints, pos[:, 0], quat[:, 0], pos[:, 0], things=things)
 
     def begin(self, mask: Tensor) -> None:
         """Begin new episodes in the worlds of ``mask`` (N,)."""
@@ -125,6 +149,16 @@ class WalkingTask(TermTask):
     def targets(self, state: SceneState) -> Tensor:
         """Return the gaits' joint targets (N, A, J) [rad]."""
         return self._controller.targets(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory of gaits and terms."""
+        return {"controller": self._controller.state_dict(), **super().state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``. Gaits missing in older ones begin anew."""
+        if "controller" in state:
+            self._controller.load_state_dict(state["controller"])
+        super().load_state_dict(state)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> WalkingFeatures:
         """Return the features at one moment."""
@@ -146,10 +180,12 @@ def walking_entry(task: type[WalkingTask]) -> TaskEntry:
         scene = build_scene(
             env.num_agents or 2,
             None,
+            things=task.things(cfg),
             **env.scene_options(),
         )
         robots = Robots(scene.robots, device)
-        return TaskSetup(scene, task(cfg, env.num_envs, robots, streams, terms), {})
+        made = task(cfg, env.num_envs, robots, streams, terms, scene.things)
+        return TaskSetup(scene, made, {})
 
     return TaskEntry(
         task.settings,

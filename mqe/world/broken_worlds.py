@@ -105,9 +105,7 @@ class BrokenWorldRecorder:
         self._is_recording.fill_(True)
         if not len(world):
             return None
-        has_object = scene.object is not None
-        rows = self._rows[:, world].cpu()
-        state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
+        state = scene.state_of(self._rows[:, world].cpu())
         cause = Limits(scene, torch.device("cpu")).violation(state)
         cause = cause or "the simulator gave up on it, or an action was no number"
         return f"world {self._first_world + int(world)}: {cause}"
@@ -118,6 +116,7 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     object.
     """
     model = scene.model
+    num_qpos, num_qvel, _, _ = SceneState.sizes(scene.num_robots, scene.object is not None)
     places = []
     rates = []
     for k in range(model.njnt):
@@ -130,10 +129,13 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
             places += [
                 (f"{name}: x [m]", arena),
                 (f"{name}: y [m]", arena),
-                (f"{name}: z [m]", HEIGHTS),
+                (f"{name}: z [m]", HEIGHTS if len(places) < num_qpos else arena),
             ]
             places += [(f"{name}: quaternion", (-QUATERNION_LIMIT, QUATERNION_LIMIT))] * 4
             rates += [f"{name}: velocity [m/s]"] * 3 + [f"{name}: turning [rad/s]"] * 3
+        elif kind == mujoco.mjtJoint.mjJNT_BALL:
+            places += [(f"{name}: quaternion", (-QUATERNION_LIMIT, QUATERNION_LIMIT))] * 4
+            rates += [f"{name}: turning [rad/s]"] * 3
         else:
             low, high = (float(bound) for bound in joint.range)
             is_limited = bool(model.jnt_limited[k])
@@ -141,14 +143,17 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
                 span = (low - JOINT_MARGIN, high + JOINT_MARGIN)
             else:
                 span = (-_UNBOUNDED, _UNBOUNDED)
-            places.append((f"{name} [rad]", span))
-            rates.append(f"{name} [rad/s]")
+            unit = "m" if kind == mujoco.mjtJoint.mjJNT_SLIDE else "rad"
+            places.append((f"{name} [{unit}]", span))
+            rates.append(f"{name} [{unit}/s]")
     forces = [f"{model.sensor(k // 3).name}: contact force [N]" for k in range(scene.num_forces)]
-    named = [*places, *((name, (-SPEED_LIMIT, SPEED_LIMIT)) for name in rates)]
+    speeds = [(name, (-SPEED_LIMIT, SPEED_LIMIT)) for name in rates]
+    named = [*places[:num_qpos], *speeds[:num_qvel]]
     named += [(name, (-FORCE_LIMIT, FORCE_LIMIT)) for name in forces]
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
     num_others = SceneState.OBSTACLE_ROWS * scene.num_obstacles
     named += [("obstacles", (-_UNBOUNDED, _UNBOUNDED))] * num_others
+    named += [*places[num_qpos:], *speeds[num_qvel:]]  # of things
     if scene.against_gravity is not None:
         named += [("gravity", (-_UNBOUNDED, _UNBOUNDED))] * 3
     assert len(named) == scene.num_rows

@@ -20,3 +20,5 @@ class Layout(NamedTuple):
     # (N, K, 3) [m] and (N, K, 4) wxyz of a scene with K obstacles.
     obstacle_pos: Tensor | None = None
     obstacle_quat: Tensor | None = None
+    # (N, Q) positions of the things' joints; None: as in their files.
+    things: Tensor | None = None

@@ -33,6 +33,7 @@ from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
 from mqe.world.robots.robot import LEGS
 from mqe.world.state import VELOCITY, SceneState
+from mqe.world.things import Thing, Things, add_rope, add_thing
 
 PHYSICS_DT = 0.005  # [s]
 DECIMATION = 4  # physics steps a control step
@@ -80,8 +81,8 @@ PARTS = ("trunk", "feet", "legs")  # of a robot; legs without their feet
 
 @dataclass(frozen=True)
 class Scene:
-    """A compiled model and its named addresses. Robots come first in qpos and qvel, then the
-    object.
+    """A compiled model and its named addresses. Robots come first in qpos and qvel, then object and
+    things.
     """
 
     model: mujoco.MjModel
@@ -94,6 +95,7 @@ class Scene:
     num_markers: int = 0  # spots on the floor that a task may move, drawn and nothing else
     # (N, 3) each world's direction against gravity; None: the ground is level.
     against_gravity: Tensor | None = None
+    things: Things | None = None
 
     @property
     def num_robots(self) -> int:
@@ -123,14 +125,19 @@ class Scene:
     @property
     def num_rows(self) -> int:
         """Return the number of rows in a state."""
-        sizes = SceneState.sizes(self.num_robots, self.object is not None)
-        num_slope_rows = 0 if self.against_gravity is None else 3
-        return sum(sizes) + SceneState.OBSTACLE_ROWS * self.num_obstacles + num_slope_rows
+        has_object = self.object is not None
+        num_rows = SceneState.num_rows(self.num_robots, has_object, self.num_obstacles, self.things)
+        return num_rows if self.against_gravity is None else num_rows + 3
 
     @property
     def trunk_bodies(self) -> list[int]:
         """Return the robots' trunk body ids."""
         return [self.model.body(f"robot{i}/trunk").id for i in range(self.num_robots)]
+
+    def state_of(self, rows: Tensor) -> SceneState:
+        """Name a state's ``rows`` (X, N)."""
+        has_object = self.object is not None
+        return SceneState(rows, self.num_robots, has_object, self.num_obstacles, self.things)
 
     @property
     def ground_geoms(self) -> list[int]:
@@ -159,6 +166,7 @@ def build_scene(
     num_markers: int = 0,
     foot_friction: Sequence[float] = (ROBOT_FLOOR_FRICTION,),
     ground: str = "flat",
+    things: Sequence[Thing] = (),
 ) -> Scene:
     """Build the scene with 1 to ``MAX_ROBOTS`` robots, an object or none, and a goal.
 
@@ -167,7 +175,8 @@ def build_scene(
     "physical" or "reference", for robots and for objects' contacts. ``arena`` is the length along x
     and y [m] between the walls. ``obstacles`` need an object. ``num_markers`` spots are drawn on
     the floor. ``foot_friction`` is the robots' friction on the floor: sliding, or sliding, torsion
-    [m] and rolling [m]. ``ground`` is one of ``GROUNDS``.
+    [m] and rolling [m]. ``ground`` is one of ``GROUNDS``. ``things`` stand in a scene without an
+    object.
     """
     team = robots_of(robots, num_robots, model)
     arena_file = files("mqe") / "assets" / "arena.xml"
@@ -218,13 +227,21 @@ def build_scene(
             geom.solref[:2] = SOFT_SOLREF
             geom.solimp[:] = SOFT_SOLIMP
             geom.solmix = SOFT_SOLMIX
+    # Contacts of things are as stiff as in their files.
+    for thing in things:
+        add_thing(spec, thing, OBJECT_BIT, OBJECT_BIT | FLOOR_BIT | WALL_BIT)
+        if thing.hook:
+            for i, robot in enumerate(team):
+                add_rope(spec, thing, f"robot{i}/trunk", (-robot.legs[0].hip_pos[0], 0.0, 0.0))
+    model = spec.compile()
     return Scene(
-        spec.compile(),
+        model,
         team,
         obj,
         spec,
         obstacles=tuple(obstacles),
         num_markers=num_markers,
+        things=Things(model, things) if things else None,
     )
 
 
@@ -241,10 +258,11 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
         slots = slice(1, 1 + num_obstacles)
         parts += [data.mocap_pos[:, slots].flatten(1), data.mocap_quat[:, slots].flatten(1)]
         parts.append(data.sensordata[:, scene.num_forces : scene.num_forces + 2 * num_obstacles])
+    if scene.things is not None:
+        parts += [data.qpos[:, num_qpos:], data.qvel[:, num_qvel:]]
     if scene.against_gravity is not None:
         parts.append(scene.against_gravity)
-    rows = torch.cat([part.t() for part in parts]).to(torch.float32)
-    return SceneState(rows, scene.num_robots, scene.object is not None, num_obstacles)
+    return scene.state_of(torch.cat([part.t() for part in parts]).to(torch.float32))
 
 
 def with_part_sensors(scene: Scene) -> Scene:
@@ -297,6 +315,12 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     if scene.object is not None:
         qpos += [layout.object_pos, layout.object_quat]
         qvel += [still[:, :VELOCITY]]
+    if scene.things is not None:
+        things = layout.things
+        if things is None:
+            things = scene.things.qpos({}, len(still), still.device)
+        qpos.append(things)
+        qvel.append(still[:, :1].expand(-1, scene.things.num_qvel))
     fixed = [layout.goal_pos.unsqueeze(1)]
     if layout.obstacle_pos is not None:
         fixed.append(layout.obstacle_pos)

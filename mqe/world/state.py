@@ -8,8 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from mqe.config import ConfigError
 from mqe.world.geometry import heading_frame, length, rotate_inverse, rotation_matrix, yaw_of
 from mqe.world.robots import NUM_JOINTS
+from mqe.world.things import Pose, Things
 
 # A robot's share of qpos and qvel: its pose and its trunk's velocity, then its joints. An object
 # has the former only.
@@ -25,7 +27,8 @@ class SceneState:
     World frame unless the name ends in ``_b``: origin in the middle of the arena floor, x forward,
     y left, z along the floor's normal, quaternions wxyz. On a slope gravity is tilted. Bodies (B)
     are the A robots and then the object, if the scene has one. A scene without an object has no
-    object quantities. P pairs of robots, K obstacles.
+    object quantities. P pairs of robots, K obstacles. Parts of things are named
+    ``<thing>/<part>``.
     """
 
     # Of each obstacle: position, quaternion, and how many contacts it has, with anything and with
@@ -33,9 +36,15 @@ class SceneState:
     OBSTACLE_ROWS = 3 + 4 + 2
 
     def __init__(
-        self, rows: Tensor, num_robots: int, has_object: bool, num_obstacles: int = 0
+        self,
+        rows: Tensor,
+        num_robots: int,
+        has_object: bool,
+        num_obstacles: int = 0,
+        things: Things | None = None,
     ) -> None:
-        """Name the ``rows`` (X, N): qpos, qvel, contact forces, goal position and obstacles.
+        """Name the ``rows`` (X, N): qpos, qvel, contact forces, goal position, obstacles, and the
+        things' qpos and qvel.
 
         On slopes three rows follow: the direction against gravity.
         """
@@ -43,16 +52,26 @@ class SceneState:
         self.num_robots = num_robots
         self.has_object = has_object
         self.num_obstacles = num_obstacles
+        self.things = things
+        self._poses: dict[str, Pose] = {}
 
     @staticmethod
     def sizes(num_robots: int, has_object: bool) -> tuple[int, int, int, int]:
         """Return the row counts of qpos, qvel, contact forces and goal.
 
-        Robots come first in each, then the object. The obstacles' rows follow.
+        Robots come first in each, then the object. The rows of obstacles and things follow.
         """
         num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
         num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
         return num_qpos, num_qvel, 3 * num_robots * has_object + 3 * math.comb(num_robots, 2), 3
+
+    @classmethod
+    def num_rows(
+        cls, num_robots: int, has_object: bool, num_obstacles: int, things: Things | None
+    ) -> int:
+        """Return the number of rows."""
+        num_rows = sum(cls.sizes(num_robots, has_object)) + cls.OBSTACLE_ROWS * num_obstacles
+        return num_rows if things is None else num_rows + things.num_qpos + things.num_qvel
 
     @classmethod
     def zeros(
@@ -62,18 +81,21 @@ class SceneState:
         has_object: bool,
         device: torch.device | str = "cpu",
         num_obstacles: int = 0,
+        things: Things | None = None,
     ) -> SceneState:
-        """Return a state with everything at the origin, unrotated."""
-        num_rows = sum(cls.sizes(num_robots, has_object)) + cls.OBSTACLE_ROWS * num_obstacles
+        """Return a state with everything at the origin, unrotated, and things as in their files."""
+        num_rows = cls.num_rows(num_robots, has_object, num_obstacles, things)
         rows = torch.zeros(num_rows, num_envs, device=device)
-        state = cls(rows, num_robots, has_object, num_obstacles)
+        state = cls(rows, num_robots, has_object, num_obstacles, things)
         state.body_quat[..., 0] = 1.0
         state.obstacle_quat[..., 0] = 1.0
+        if things is not None:
+            state.thing_qpos.copy_(things.qpos({}, num_envs, rows.device))
         return state
 
     def like(self, rows: Tensor) -> SceneState:
         """Return a state over other rows of the same scene."""
-        return SceneState(rows, self.num_robots, self.has_object, self.num_obstacles)
+        return SceneState(rows, self.num_robots, self.has_object, self.num_obstacles, self.things)
 
     def with_goal(self, position: Tensor) -> SceneState:
         """Return the scene without obstacles and with its goal at ``position`` (N, 2) [m]."""
@@ -85,10 +107,13 @@ class SceneState:
     @cached_property
     def _parts(self) -> tuple[Tensor, ...]:
         """Return the columns of qpos, qvel, forces, goal, obstacle positions, quaternions and
-        contacts, and the direction against gravity (none on level ground).
+        contacts, the things' qpos and qvel, and the direction against gravity (none on level
+        ground).
         """
         k = self.num_obstacles
-        sizes = (*self.sizes(self.num_robots, self.has_object), 3 * k, 4 * k, 2 * k)
+        sizes = [*self.sizes(self.num_robots, self.has_object), 3 * k, 4 * k, 2 * k, 0, 0]
+        if self.things is not None:
+            sizes[-2:] = [self.things.num_qpos, self.things.num_qvel]
         return self.rows.t().split((*sizes, len(self.rows) - sum(sizes)), dim=1)
 
     @property
@@ -124,6 +149,35 @@ class SceneState:
         object.
         """
         return self._parts[6].unflatten(1, (self.num_obstacles, 2))
+
+    @property
+    def thing_qpos(self) -> Tensor:
+        """(N, Q) positions of the things' joints."""
+        return self._parts[7]
+
+    def joint(self, name: str) -> Tensor:
+        """Return a thing's joint position: (N, 1) [rad, m] of a hinge or slide, (N, 4) of a ball,
+        (N, 7) of a free joint.
+        """
+        joint = self._things.joint(name)
+        return self.thing_qpos[:, joint.qpos]
+
+    def joint_rate(self, name: str) -> Tensor:
+        """Return a thing's joint velocity, (N, 1), (N, 3) or (N, 6)."""
+        joint = self._things.joint(name)
+        return self._parts[8][:, joint.qvel]
+
+    def pose(self, name: str) -> Pose:
+        """Return the pose of a thing's body or site."""
+        if name not in self._poses:
+            self._poses[name] = self._things.pose(name, self.thing_qpos)
+        return self._poses[name]
+
+    @property
+    def _things(self) -> Things:
+        if self.things is None:
+            raise ConfigError("the scene has no things; name them in the task's things")
+        return self.things
 
     @cached_property
     def body_pos(self) -> Tensor:

@@ -67,7 +67,7 @@ def contact_pairs(num_envs: int, num_robots: int) -> int:
 def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> dict[str, Any]:
     """Return the scene for Isaac Gym's worker: descriptions, names in our order, motors, materials.
 
-    Raises ConfigError for a floor with torsional or rolling friction.
+    Raises ConfigError for obstacles, things, and a floor with torsional or rolling friction.
     """
     if model.geom_condim[model.geom("floor").id] > 3:
         raise ConfigError(
@@ -76,6 +76,10 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
         )
     if (model.geom_contype == FLOOR_BIT).sum() > 1:
         raise ConfigError("env.ground: Isaac Gym has no kerbs; say flat, or take another --sim")
+    if model.geom_priority.max() > 1:
+        raise ConfigError(
+            "sim.name: Isaac Gym has neither obstacles nor things; take another --sim"
+        )
     names = neutral_model.trees(model)
     robots = [name for name in names if name.startswith("robot")]
     object_body = model.body("object").id if "object" in names else -1
