@@ -126,8 +126,11 @@ class Scene:
     def num_rows(self) -> int:
         """Return the number of rows in a state."""
         has_object = self.object is not None
-        num_rows = SceneState.num_rows(self.num_robots, has_object, self.num_obstacles, self.things)
-        return num_rows if self.against_gravity is None else num_rows + 3
+        num_robots = self.num_robots
+        level = SceneState.zeros(
+            1, num_robots, has_object, num_obstacles=self.num_obstacles, things=self.things
+        )
+        return len(level.rows) + 3 * (self.against_gravity is not None)
 
     @property
     def trunk_bodies(self) -> list[int]:

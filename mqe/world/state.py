@@ -66,14 +66,6 @@ class SceneState:
         return num_qpos, num_qvel, 3 * num_robots * has_object + 3 * math.comb(num_robots, 2), 3
 
     @classmethod
-    def num_rows(
-        cls, num_robots: int, has_object: bool, num_obstacles: int, things: Things | None
-    ) -> int:
-        """Return the number of rows."""
-        num_rows = sum(cls.sizes(num_robots, has_object)) + cls.OBSTACLE_ROWS * num_obstacles
-        return num_rows if things is None else num_rows + things.num_qpos + things.num_qvel
-
-    @classmethod
     def zeros(
         cls,
         num_envs: int,
@@ -84,7 +76,9 @@ class SceneState:
         things: Things | None = None,
     ) -> SceneState:
         """Return a state with everything at the origin, unrotated, and things as in their files."""
-        num_rows = cls.num_rows(num_robots, has_object, num_obstacles, things)
+        num_rows = sum(cls.sizes(num_robots, has_object)) + cls.OBSTACLE_ROWS * num_obstacles
+        if things is not None:
+            num_rows += things.num_qpos + things.num_qvel
         rows = torch.zeros(num_rows, num_envs, device=device)
         state = cls(rows, num_robots, has_object, num_obstacles, things)
         state.body_quat[..., 0] = 1.0
