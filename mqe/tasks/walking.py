@@ -104,6 +104,7 @@ class WalkingTask(TermTask):
         )
         scene = self.features_class(empty, empty, self)
         super().__init__(build_terms(terms, default, cfg, worlds, scene), worlds)
+        self.stateful["controller"] = self._controller
 
     @classmethod
     def things(cls, cfg: Any) -> Sequence[Thing]:
@@ -150,15 +151,9 @@ class WalkingTask(TermTask):
         """Return the gaits' joint targets (N, A, J) [rad]."""
         return self._controller.targets(state)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the memory of gaits and terms."""
-        return {"controller": self._controller.state_dict(), **super().state_dict()}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. Gaits missing in older ones begin anew."""
-        if "controller" in state:
-            self._controller.load_state_dict(state["controller"])
-        super().load_state_dict(state)
+        super().load_state_dict({"controller": self._controller.state_dict(), **state})
 
     def scene_features(self, state: SceneState, memory: Tensor) -> WalkingFeatures:
         """Return the features at one moment."""
@@ -184,8 +179,8 @@ def walking_entry(task: type[WalkingTask]) -> TaskEntry:
             **env.scene_options(),
         )
         robots = Robots(scene.robots, device)
-        made = task(cfg, env.num_envs, robots, streams, terms, scene.things)
-        return TaskSetup(scene, made, {})
+        walking_task = task(cfg, env.num_envs, robots, streams, terms, scene.things)
+        return TaskSetup(scene, walking_task, {})
 
     return TaskEntry(
         task.settings,

@@ -153,13 +153,11 @@ class SceneState:
         """Return a thing's joint position: (N, 1) [rad, m] of a hinge or slide, (N, 4) of a ball,
         (N, 7) of a free joint.
         """
-        joint = self._things.joint(name)
-        return self.thing_qpos[:, joint.qpos]
+        return self.thing_qpos[:, self._things.joint(name).qpos]
 
     def joint_rate(self, name: str) -> Tensor:
         """Return a thing's joint velocity, (N, 1), (N, 3) or (N, 6)."""
-        joint = self._things.joint(name)
-        return self._parts[8][:, joint.qvel]
+        return self._parts[8][:, self._things.joint(name).qvel]
 
     def pose(self, name: str) -> Pose:
         """Return the pose of a thing's body or site."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
@@ -25,6 +25,7 @@ _HINTS = {
     "repeated name": "name every joint where a body has several; leave flexible bodies out",
     "opening file": "paths of meshes and textures start at the file's folder, or at its meshdir",
 }
+_CONSTANTS = ("qpos0", "body_pos", "body_quat", "jnt_pos", "jnt_axis", "site_pos", "site_quat")
 _FREE = mujoco.mjtJoint.mjJNT_FREE
 _SLIDE = mujoco.mjtJoint.mjJNT_SLIDE
 _BALL = mujoco.mjtJoint.mjJNT_BALL
@@ -98,8 +99,10 @@ def _read(thing: Thing) -> mujoco.MjSpec:
         model = spec.compile()
     except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
-        hints = [hint for words, hint in _HINTS.items() if words in reason]
-        hint = hints[0] if hints else "name an MJCF that MuJoCo's own viewer shows"
+        hint = "name an MJCF that MuJoCo's own viewer shows"
+        for words, better in _HINTS.items():
+            if words in reason:
+                hint = better
         raise thing.error(f"MuJoCo does not read it ({reason}); {hint}") from None
     if (model.jnt_type == _FREE).sum() > 1:
         raise thing.error("it has several free joints; make a thing of every free body")
@@ -170,26 +173,30 @@ class Things:
         """Find the joints, bodies and sites of ``things`` in a scene's model."""
         self._model = model
         prefixes = tuple(f"{thing.name}/" for thing in things)
-        joints = [model.joint(k) for k in range(model.njnt)]
-        joints = [joint for joint in joints if joint.name.startswith(prefixes)]
-        self.num_qpos = sum(len(joint.qpos0) for joint in joints)
-        # M0 has a number for every degree of freedom.
-        self.num_qvel = sum(len(joint.M0) for joint in joints)
+
+        def parts(kind: Callable[[int], Any], count: int) -> dict[str, int]:
+            """Return the ids of the things' parts of a kind by name."""
+            names = [kind(k).name for k in range(count)]
+            return {name: k for k, name in enumerate(names) if name.startswith(prefixes)}
+
+        self.num_qpos = 0
+        self.num_qvel = 0
         self._joints: dict[str, Joint] = {}
-        for joint in joints:
-            qpos = joint.qposadr[0] - (model.nq - self.num_qpos)
-            qvel = joint.dofadr[0] - (model.nv - self.num_qvel)
-            self._joints[joint.name] = Joint(
+        for name in parts(model.joint, model.njnt):
+            joint = model.joint(name)
+            first_qpos = self.num_qpos
+            first_qvel = self.num_qvel
+            self.num_qpos += len(joint.qpos0)
+            self.num_qvel += len(joint.M0)  # one number for every degree of freedom
+            self._joints[name] = Joint(
                 joint.id,
                 joint.type[0],
                 joint.bodyid[0],
-                slice(qpos, qpos + len(joint.qpos0)),
-                slice(qvel, qvel + len(joint.M0)),
+                slice(first_qpos, self.num_qpos),
+                slice(first_qvel, self.num_qvel),
             )
-        bodies = {model.body(k).name: k for k in range(model.nbody)}
-        sites = {model.site(k).name: k for k in range(model.nsite)}
-        self._bodies = {name: k for name, k in bodies.items() if name.startswith(prefixes)}
-        self._sites = {name: k for name, k in sites.items() if name.startswith(prefixes)}
+        self._bodies = parts(model.body, model.nbody)
+        self._sites = parts(model.site, model.nsite)
         self._tensors: dict[torch.device, dict[str, Tensor]] = {}
 
     def qpos(self, starts: Mapping[str, Tensor], num_worlds: int, device: torch.device) -> Tensor:
@@ -263,10 +270,10 @@ class Things:
         """Return the model's constants as float32, quaternions as matrices."""
         if device not in self._tensors:
             numbers = {}
-            for name in ("body_pos", "body_quat", "jnt_pos", "jnt_axis", "site_pos", "site_quat"):
+            for name in _CONSTANTS:
                 values = torch.as_tensor(getattr(self._model, name), dtype=torch.float32)
+                values = values.to(device)
                 numbers[name] = rotation_matrix(values) if name.endswith("quat") else values
-            first = self._model.nq - self.num_qpos
-            numbers["qpos0"] = torch.as_tensor(self._model.qpos0[first:], dtype=torch.float32)
-            self._tensors[device] = {name: value.to(device) for name, value in numbers.items()}
+            numbers["qpos0"] = numbers["qpos0"][self._model.nq - self.num_qpos :]
+            self._tensors[device] = numbers
         return self._tensors[device]
