@@ -125,10 +125,12 @@ class Scene:
     @property
     def num_rows(self) -> int:
         """Return the number of rows in a state."""
-        has_object = self.object is not None
-        num_robots = self.num_robots
         level = SceneState.zeros(
-            1, num_robots, has_object, num_obstacles=self.num_obstacles, things=self.things
+            1,
+            self.num_robots,
+            self.object is not None,
+            num_obstacles=self.num_obstacles,
+            things=self.things,
         )
         return len(level.rows) + 3 * (self.against_gravity is not None)
 
