@@ -5,7 +5,8 @@
 as soon as it is there. A second call goes on after the last row. ``--again`` measures fresh rows as
 well, ``--match`` some rows only, ``--episodes`` fewer episodes. ``--plan`` only states the number
 of rows and the time. ``--quick`` runs nothing: it names missing rows, and fails if a row has other
-weights or worlds than those that ship.
+weights or worlds than those that ship. Rows without ``seconds`` are of
+former programs, and have the digests of the files that shipped when they came into the file.
 """
 
 from __future__ import annotations

@@ -112,14 +112,14 @@ def capturing(
 def capture_stream(index: int) -> torch.cuda.Stream:
     """Return device ``index``'s stream for captures.
 
-    torch's own default is the stream on the first capturing device.
+    torch's default stream belongs to the first device that captures.
     """
     return torch.cuda.Stream(index)
 
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Context manager: make tensors writable at any time, also for a caller in inference mode."""
+    """Context manager: create tensors that stay writable, also in a caller's inference mode."""
     has_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
         yield

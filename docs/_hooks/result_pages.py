@@ -92,7 +92,7 @@ def _table(name: str) -> str:
         return TABLES[name]()
     figures = machines()["tables"][name]
     commits = ", ".join(f"`{commit}`" for commit in figures["commits"])
-    return f"{figures['text']}\n*Of {figures['machine']}, at {commits}.*"
+    return f"{figures['text']}\n*Machine: {figures['machine']}. Recorded in {commits}.*"
 
 
 def machines() -> dict[str, Any]:

@@ -152,7 +152,7 @@ class Ranks:
         return things[0]
 
     def join_messages(self, message: str | None) -> str | None:
-        """Join all ranks' messages, with the rank if there are several. Return None without any."""
+        """Join the messages of all ranks, numbered if there are several. None: no messages."""
         if self.size == 1:
             return message
         messages = []

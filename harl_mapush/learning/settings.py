@@ -112,7 +112,7 @@ class AlgorithmCfg:
     name: str = option("", "name of the learning algorithm")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the algorithm's network settings, from the run's."""
+        """Convert a run's network settings to the algorithm's."""
         return network
 
     def for_acting(self) -> Self:

@@ -63,7 +63,7 @@ class EpisodeStatistics:
         return metrics | {"num_episodes": int(count)}
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove all finished episodes."""
         self._rows.fill_(torch.nan)
         self._count.zero_()
 

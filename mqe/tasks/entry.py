@@ -37,7 +37,7 @@ class EnvCfg:
     )
     model: str = option(
         "reference",
-        "robots of the makers' present description (physical) or of the reference's URDF "
+        "source of the robots: their makers' present descriptions (physical), or MAPush's URDF "
         "(reference)",
         choices=MODELS,
     )

@@ -343,14 +343,12 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @cached_property
     def mirror(self) -> Image | None:
-        """Mirror image with left and right swapped, None if a term has none."""
+        """Image with left and right swapped. None: a term has no mirror image."""
         return self._image(lambda part: part.mirror(self.worlds.cfg))
 
     @cached_property
     def turn(self) -> Image | None:
-        """Image with the object at the next heading at which it looks alike, None if a term has no
-        known image.
-        """
+        """Image with the object at its next symmetric heading. None: a term has no known image."""
         return self._image(lambda part: part.turn(self.worlds.cfg))
 
     def _image(self, places: Callable[[_Part], _Places]) -> Image | None:

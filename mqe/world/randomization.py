@@ -164,8 +164,7 @@ class RandomizationCfg:
         if bounds(self.action_latency)[1] + self.latency_jitter > MAX_LATENCY:
             raise ConfigError(
                 f"env.randomize.latency_jitter: {self.latency_jitter} s on top of action_latency "
-                "must stay within "
-                f"{MAX_LATENCY} s; lower one of them"
+                f"exceeds {MAX_LATENCY} s; lower one of them"
             )
 
     def varies(self, name: str) -> bool:

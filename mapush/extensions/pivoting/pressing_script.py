@@ -54,7 +54,7 @@ class PressingScript:
         """
         if not _suits(task):
             raise ConfigError(
-                "algorithm.name=hasac_taught has a script for two robots and a square box; say "
+                "algorithm.name=hasac_taught: its script needs two robots and a square box; say "
                 "--object cuboid --num_agents 2, name another teacher in algorithm.teacher, or say "
                 "--algo hasac"
             )

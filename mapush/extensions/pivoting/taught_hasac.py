@@ -81,8 +81,8 @@ def _trained_team(name: str, env: Any) -> Team:
         raise ConfigError(f"algorithm.teacher: {error}") from None
     if not isinstance(team, TeamPolicy) or team.is_recurrent:
         raise ConfigError(
-            f"algorithm.teacher: {name} has a memory or a format of its own, and a teacher answers "
-            "single decisions; name a team of mapush's without recurrence"
+            f"algorithm.teacher: {name} is recurrent or of another library; name a team of "
+            "mapush's without recurrence"
         )
     return team
 

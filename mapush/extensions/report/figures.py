@@ -15,7 +15,7 @@ _COLUMNS = 3
 
 
 def curves(groups: Sequence[Group], tags: dict[str, str]) -> Figure | None:
-    """Draw a panel against env steps for each tag in ``tags`` (tag to title) that a run has.
+    """Draw a panel for each recorded tag of ``tags`` (tag to title), against env steps.
 
     Lines are interquartile means over runs, bands their 95 % bootstrap intervals. Return None if no
     run has any tag.

@@ -87,8 +87,8 @@ class PushCfg(TermCfg):
     )
     shape_kinds: tuple[str, ...] = option(
         (),
-        "families of drawn shapes and objects of boxes, as often as they are named; empty: all "
-        "families alike",
+        "families of drawn shapes, and objects made of boxes. A name given twice is drawn twice as "
+        "often. Empty: equal shares of all families.",
     )
     object_width: float = option(
         1.0, "factor on the object's length along y, or on its radius", min=0.05, max=10.0

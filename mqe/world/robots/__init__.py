@@ -33,7 +33,7 @@ ROBOT_SOURCES: dict[str, Callable[[str], Path]] = {}
 
 
 def robot_file(name: str) -> tuple[str, Path] | None:
-    """Return a robot's name without folder, suffix and prefix, and its file. None: it has none."""
+    """Return a robot's name without folder, suffix and prefix, and its file. None: no file."""
     prefix, _, description = name.partition(":")
     if prefix in ROBOT_SOURCES:
         return description, ROBOT_SOURCES[prefix](description)
