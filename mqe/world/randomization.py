@@ -292,7 +292,6 @@ class Randomization:
         self._delay = TargetDelay(num_envs, scene.model.nu, device)
         self.has_latency = cfg.varies("action_latency") or cfg.latency_jitter > 0.0
         self.has_command_latency = cfg.varies("command_latency")
-        self.has_noise = cfg.varies("observation_noise")
         self.has_kicks = cfg.varies("kick_speed")
         self.has_freezes = cfg.varies("freeze_time")
         # Robots that die, are late, stay away, or idle
@@ -301,7 +300,6 @@ class Randomization:
         self.has_moving_goals = cfg.varies("goal_speed")
         # Within a decision.
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
-        self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
 
         latest = max(1.0, _FREEZE_SHARE * max_episode_length)
         # An episode's random values by name, as ranges of their columns.
@@ -475,7 +473,7 @@ class Randomization:
 
         With ``spares_zeros`` zeros stay zeros.
         """
-        if not self.has_noise:
+        if not self.cfg.varies("observation_noise"):
             return obs
         noise = self._streams.normal(_NOISE, episode * _KEYS_AN_EPISODE + step + 1, obs.shape[1:])
         noise = noise * self._sigma * scale
@@ -523,7 +521,8 @@ class Randomization:
 
     def _kicks(self, drawn: Tensor, step: Tensor) -> Tensor:
         speed, angle = drawn[:, 1:].unflatten(1, (-1, 2)).unbind(dim=2)
-        is_due = (torch.remainder(step, self._kick_steps) == 0) & (step > 0)
+        interval = max(1, round(self.cfg.kick_interval / STEP_DT))  # control steps
+        is_due = (torch.remainder(step, interval) == 0) & (step > 0)
         kick = on_circle(torch.where(is_due.unsqueeze(1), speed, 0.0), angle)
         return torch.nn.functional.pad(kick, (0, 1))
 

@@ -78,7 +78,8 @@ def add_rope(spec: mujoco.MjSpec, thing: Thing, trunk: str, pos: Sequence[float]
     """Tie ``trunk``, at ``pos`` (3,) [m] in its frame, to the thing's hook."""
     hook = f"{thing.name}/{thing.hook}"
     if spec.site(hook) is None:
-        sites = ", ".join(site.name for site in spec.sites if site.name.startswith(thing.name))
+        prefix = f"{thing.name}/"
+        sites = ", ".join(site.name for site in spec.sites if site.name.startswith(prefix))
         raise thing.error(f"it has no site {hook} (it has: {sites or 'none'}); name one in hook")
     if thing.rope <= 0.0:
         raise thing.error(f"a rope of {thing.rope:g} m has no length; say rope=1.0")

@@ -178,6 +178,12 @@ def test_a_rope_ties_every_trunk_to_the_hook() -> None:
     assert data.qvel[0] > 0.1
 
 
+def test_an_unknown_hook_is_told_the_sites_of_its_own_thing() -> None:
+    things = [Thing("xx", world(free_body("a"))), Thing("x", world(free_body("a")), "hok", 1.0)]
+    with pytest.raises(ConfigError, match=r"no site x/hok \(it has: x/a-eye\)"):
+        build_scene(1, None, things=things)
+
+
 PLATE = '<mesh name="plate" file="plate.obj" scale="{0} {0} {0}"/>'
 PLATED = '<body name="a"><freejoint/><geom type="mesh" mesh="plate"/></body>'
 MOTOR = '<actuator><motor joint="a"/></actuator>'
