@@ -65,7 +65,7 @@ class Start(NamedTuple):
             stack.enter_context(run_folder.locked(self.folder))
 
     def read_state(self) -> dict[str, Any] | None:
-        """Return the saved state, None without one."""
+        """Return the saved state. None: the run has none."""
         if self.saved is None or self.saved.folder is None:
             return None
         return resume.read(self.saved)

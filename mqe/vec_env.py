@@ -209,7 +209,7 @@ class VecEnv(Protocol):
         ...
 
     def reset_statistics(self) -> None:
-        """Forget finished episodes."""
+        """Remove the statistics of finished episodes."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Worker:
             self.connection.send(number)
 
     def receive(self) -> FullBlock | None:
-        """Return the next full block, None without any."""
+        """Return the next full block. None: no block is full."""
         try:
             return FullBlock(*self.connection.recv()) if self.connection.poll() else None
         except (EOFError, OSError):

@@ -331,7 +331,7 @@ class MultiAgentEnv:
         return self._statistics.means()
 
     def reset_statistics(self) -> None:
-        """Forget finished episodes."""
+        """Remove the statistics of finished episodes."""
         self._statistics.reset()
 
     def state_dict(self) -> dict[str, Any]:
