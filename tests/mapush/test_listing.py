@@ -91,6 +91,7 @@ def test_a_run_says_by_name_which_shipped_team_it_starts_from(tmp_path, capsys) 
     assert line in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
     tmp_path, capsys
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
     assert not all(torch.equal(actor[key], value.float()) for key, value in shipped.items())
 
 
+@pytest.mark.slow
 def test_a_larger_team_starts_from_a_run_that_stores_an_actor_for_each_robot(
     tmp_path, capsys
 ) -> None:

@@ -137,6 +137,7 @@ def test_an_actor_loop_runs_by_itself(elsewhere, monkeypatch, capsys) -> None:
     assert "mean reward of 3 decisions" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_team_follows_a_path_of_poses(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("0.5 0 0\n9 9 90\n"))
     monkeypatch.setattr(sys, "argv", ["pose_path.py", "pretrained:pose", "4"])

@@ -269,7 +269,7 @@ ROLLOUT_ROUNDING = 1e-5
 
 @pytest.mark.parametrize(
     ("learning_rate", "share"),
-    [pytest.param(1e-30, SIZE, marks=pytest.mark.slow), (1e-30, 4), (1e-3, 4)],
+    [*(pytest.param(1e-30, share, marks=pytest.mark.slow) for share in (SIZE, 4)), (1e-3, 4)],
 )
 def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float, share: int) -> None:
     """With a fixed policy and whole blocks of worlds, rollouts are equal bit by bit on a CPU whose

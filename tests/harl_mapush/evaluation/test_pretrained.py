@@ -18,12 +18,7 @@ from mqe.pretrained import PRETRAINED
 from mqe.registry import make_env
 from mqe.world.randomization import RandomizationCfg
 
-# Others observe and act like one of these in worlds with another object.
-SLOW = ("cuboid", "cuboid_happo", "team2", "pose", "cylinder")
-TEAMS = [
-    "any",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
-]
+TEAMS = ("any", "cuboid", "cuboid_happo", "team2", "pose", "cylinder")
 OBJECTS = {
     "cuboid_happo": "cuboid",
     "any": "cuboid",  # here every world has a shape of its own in its place
@@ -40,6 +35,7 @@ NUM_ENVS = 4
 NUM_ENDED = {"cylinder": 4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEAMS)
 def test_a_shipped_team_pushes(name: str) -> None:
     folder = checkpoint.resolve(PRETRAINED + name)

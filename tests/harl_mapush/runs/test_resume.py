@@ -311,6 +311,7 @@ def test_a_finished_run_says_so(through, capsys) -> None:
     assert sorted((path.name, path.stat().st_mtime_ns) for path in through.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_longer_run_falls_to_zero_at_its_new_end(run) -> None:
     longer = ["--num_env_steps", "256", "--set", "runner.checkpoint_interval=256"]
     assert yaml.safe_load((run / "config.yaml").read_text())["algorithm"]["schedule"] == "linear"

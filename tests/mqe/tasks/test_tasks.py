@@ -163,7 +163,7 @@ def test_a_task_without_optional_parts_has_neither_goal_nor_state_nor_memory(mon
 @pytest.mark.parametrize(
     "task",
     [
-        pytest.param(name, marks=[] if name in ("go1push_mid", "meet") else pytest.mark.slow)
+        pytest.param(name, marks=[] if name == "go1push_mid" else pytest.mark.slow)
         for name in (*TASKS, "meet")
     ],
     indirect=True,

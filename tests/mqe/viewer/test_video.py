@@ -199,6 +199,7 @@ def test_a_short_film(tmp_path) -> None:
     assert is_text  # the outcome, at the bottom
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("can_render")
 def test_a_film_shows_that_a_robot_collapsed(tmp_path) -> None:
     env = make_env(1)
@@ -221,6 +222,7 @@ def test_a_film_names_a_robot_that_dies(tmp_path, monkeypatch) -> None:
     assert re.fullmatch(r"episode 1    0\.2 s   robot[01] is lost", captions[-2])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("can_render")
 def test_a_film_at_half_the_speed(tmp_path) -> None:
     env = make_env(1, decision_period=1)
@@ -232,7 +234,9 @@ def test_a_film_at_half_the_speed(tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("can_render")
-@pytest.mark.parametrize(("seconds", "episodes"), [(2.8, 1), (5.0, 2)])
+@pytest.mark.parametrize(
+    ("seconds", "episodes"), [pytest.param(2.8, 1, marks=pytest.mark.slow), (5.0, 2)]
+)
 def test_a_film_ends_with_the_last_episode_that_it_has_room_for(tmp_path, seconds, episodes):
     env = make_env(1, episode_length_s=0.4, decision_period=1)  # 2.48 s of film each
     film = record(env, Still(), tmp_path / "film.mp4", seconds=seconds, fps=12.5, size=(64, 36))

@@ -72,6 +72,7 @@ def test_a_robot_inside_the_object_is_a_broken_world() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_robots_do_in_an_ordinary_episode_is_within_all_limits() -> None:
     env = make_env(64, 4, spawn="independent", episode_length_s=0.1)
     env.reset()

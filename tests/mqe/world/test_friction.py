@@ -70,8 +70,7 @@ def center_of_mass(sim: Simulator, scene: Scene) -> torch.Tensor:
 STRAIGHT = [name for name in OBJECTS if name != "loaded"]
 SLIDING = [
     *((name, "mujoco") for name in STRAIGHT),
-    ("tblock", "warp"),
-    pytest.param("cylinder", "warp", marks=pytest.mark.slow),
+    *(pytest.param(name, "warp", marks=pytest.mark.slow) for name in ("tblock", "cylinder")),
 ]
 
 

@@ -122,6 +122,7 @@ def test_each_robot_of_a_mixed_team_walks_by_the_gait_of_its_kind(go2_gait) -> N
         torch.testing.assert_close(gait(obs)[:, k : k + 1], load_gait(name, CPU)(obs[:, k : k + 1]))
 
 
+@pytest.mark.slow
 def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path) -> None:
     run = tmp_path / "run"
     figures = tmp_path / "figures.json"

@@ -135,6 +135,7 @@ def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
     assert "1 of 2 worlds broke" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_robot_that_only_stands(monkeypatch):
     # Else even a policy that does nothing trots on the spot.
     monkeypatch.setattr(trot, "STANDING_COMMAND", 10.0)
@@ -167,6 +168,7 @@ def test_corner_commands_come_with_their_mirror_images():
     assert (0.5, -0.3, -0.5) in CORNERS
 
 
+@pytest.mark.slow
 def test_collapses_are_counted_by_command():
     standing = walk_corners(Walker(stand, SIM, 0))
     assert standing == {

@@ -216,6 +216,7 @@ def test_feet_cost_where_they_trail_their_hips_and_where_they_sink_in():
     assert excess_depth(clearance).tolist() == pytest.approx([0.002 + 0.007])
 
 
+@pytest.mark.slow
 def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up():
     """Robot 0 stays up at first, robot 1 starts down."""
     env = make_env(EnvCfg(num_envs=2), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)

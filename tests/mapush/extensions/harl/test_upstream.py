@@ -24,6 +24,7 @@ from tests.support.upstream_folders import upstream_file
 LEARNER = ROOT / "benchmarks" / "learner.py"
 
 
+@pytest.mark.slow
 @needs_checkout
 def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsys) -> None:
     first = upstream_run(tmp_path / "first", "happo")
@@ -79,16 +80,8 @@ def test_files_of_upstream_have_every_key_with_an_effect(algo: str) -> None:
 
 
 @needs_checkout
-@pytest.mark.parametrize(
-    "algo",
-    [
-        "happo",
-        *(
-            pytest.param(algo, marks=pytest.mark.slow)
-            for algo in ("hasac", "hatrpo", "mappo", "hatd3")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["happo", "hasac", "hatrpo", "mappo", "hatd3"])
 def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys) -> None:
     run = upstream_run(tmp_path, algo)
     assert "[MAPush Stats]" in capsys.readouterr().out

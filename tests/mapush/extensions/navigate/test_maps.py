@@ -194,6 +194,7 @@ def test_maps_of_too_many_sizes_of_obstacles_are_refused() -> None:
         slots_of(maps)
 
 
+@pytest.mark.slow
 def test_many_maps_are_planned_a_few_at_a_time(monkeypatch) -> None:
     """A map's intermediate values take a hundred times the memory of its fields."""
     sizes = []

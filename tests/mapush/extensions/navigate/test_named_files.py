@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 
+import pytest
+
 from harl_mapush import test, train
 from harl_mapush.runs import run_folder
 from mqe.manifest import read_manifest, sha256
@@ -18,6 +20,7 @@ TINY = (
 CALCULATOR = "--num_episodes 1 --num_envs 1 --device cpu --team_only".split()
 
 
+@pytest.mark.slow
 def test_a_map_that_changed_is_noticed(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     map_file = tmp_path / "own.yaml"

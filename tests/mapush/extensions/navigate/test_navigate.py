@@ -97,6 +97,7 @@ def test_the_viewer_draws_the_planned_way() -> None:
     env.close()
 
 
+@pytest.mark.slow
 def test_a_film_draws_the_planned_way() -> None:
     env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
     recording = Recording(env, 10)

@@ -137,6 +137,7 @@ def test_decisions_of_several_control_steps_see_what_single_ones_see() -> None:
     assert results[0] == pytest.approx(results[1], abs=FEW_STEPS)
 
 
+@pytest.mark.slow
 def test_dropouts_come_in_bursts_of_the_mean_time_and_share() -> None:
     task, senses = begin(400, dropout=0.3, dropout_time=0.16, rate=25.0, decision_period=2)
     rows = []
@@ -189,6 +190,7 @@ def walk(task: PushTask, metres: float, num_envs: int) -> SceneState:
     return at(metres)
 
 
+@pytest.mark.slow
 def test_odometry_drifts_by_a_fraction_of_the_way() -> None:
     task, senses = begin(300, drift=0.02, heading_drift=0.01)
     state = walk(task, 10.0, 300)

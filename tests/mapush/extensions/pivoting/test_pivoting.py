@@ -108,6 +108,7 @@ def test_shapes_that_differ_have_no_plan():
     env.close()
 
 
+@pytest.mark.slow
 def test_a_memory_belongs_to_a_block_of_worlds() -> None:
     settings = {
         "task": {"episode_length_s": 0.4},

@@ -146,6 +146,7 @@ def taught(env: ToyEnv, action: float, **settings: Any) -> TaughtHasac:
     return TaughtHasac(cfg, NetworkCfg((16,)), spec)
 
 
+@pytest.mark.slow
 def test_a_team_imitates_its_teacher_less_and_less() -> None:
     env = ToyEnv(8)
     team = taught(env, 0.6, teacher_weight=1e3)
@@ -221,7 +222,7 @@ def test_a_team_with_a_memory_is_no_teacher(
         return team
 
     monkeypatch.setattr("mapush.extensions.pivoting.taught_hasac.load_team", recurrent)
-    with pytest.raises(ConfigError, match="algorithm.teacher: pretrained:cuboid has a memory or"):
+    with pytest.raises(ConfigError, match="algorithm.teacher: pretrained:cuboid is recurrent or"):
         TaughtHasacCfg(teacher="pretrained:cuboid").team_spec(env)
 
 
