@@ -81,7 +81,6 @@ def main() -> int:
         return 1 if outdated else 0
 
     rows = {name: rows[name] for name in plan if name in rows}
-    write([*rows.values()])
     jobs = []
     for name, measurement in plan.items():
         episodes = min(arguments.episodes or measurement.episodes, measurement.episodes)
@@ -95,6 +94,7 @@ def main() -> int:
     sys.stdout.write(f"{len(jobs)} of {len(plan)} rows, {minutes(costs, arguments.processes)}\n")
     if arguments.plan:
         return 0
+    write([*rows.values()])
     with ThreadPool(arguments.processes) as pool:
         for row in pool.imap_unordered(measured, jobs):
             if row is None:

@@ -6,20 +6,15 @@ import itertools
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from harl_mapush import config
+from mqe.config import load_yaml
 
 ANY = "pretrained:any"
 SCRIPT = "scripted_walk"
 OBJECTS = ("cuboid", "tblock", "cylinder", "beam")
-FRONT = (  # suites and objects on the first page
-    ("team2", "cuboid"),
-    ("team2", "cylinder"),
-    ("team2", "tblock"),
-    ("team3", "cylinder"),
-    ("team3", "cuboid"),
-    ("team4", "cylinder"),
-)
+FRONT = tuple(map(tuple, load_yaml(Path(__file__).parent / "results" / "front.yaml")["cells"]))
 TEAMS = {"team2": 2, "team3": 3, "team4": 4}
 GRIP = "env.foot_friction=[0.8]"  # feet of the maker's public models
 MINUTE = "task.episode_length_s=60"

@@ -85,6 +85,7 @@ def composed(frame: Pose, pose: Pose) -> Pose:
 
 def relative(frame: Pose, pose: Pose) -> Pose:
     """Return a pose as seen from ``frame``. The opposite of ``composed``."""
-    dx, dy = pose[0] - frame[0], pose[1] - frame[1]
+    dx = pose[0] - frame[0]
+    dy = pose[1] - frame[1]
     cos, sin = math.cos(frame[2]), math.sin(frame[2])
     return cos * dx + sin * dy, cos * dy - sin * dx, pose[2] - frame[2]

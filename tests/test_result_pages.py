@@ -108,6 +108,16 @@ def test_missing_rows_are_measured_once_and_kept_after_a_kill(
     assert planner["weights"] == results.actor_digest("pretrained:team2")
 
 
+def test_a_plan_leaves_the_rows_as_they_are(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_over = dict.fromkeys(results.KEY, "") | {"suite": "a suite that left"}
+    text = json.dumps(left_over) + "\n"
+    results.FILE.write_text(text)
+    assert run(results, monkeypatch, "--plan") == 0
+    assert results.FILE.read_text() == text
+
+
 class SerialPool:
     """A pool of one process, which an interruption ends."""
 

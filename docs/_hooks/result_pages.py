@@ -41,14 +41,7 @@ PUSHING = {  # metrics of how a team pushes, and their heads
 }
 TEAM_SUITES = ("team2", "team3", "team4", "team6", "team8", "heavy", "lost")
 OBJECTS = {"cuboid": "box", "tblock": "T-block", "cylinder": "cylinder", "beam": "beam"}
-FRONT = (  # suites and objects on the first page, each with every robot and with one fewer
-    ("team2", "cuboid"),
-    ("team2", "cylinder"),
-    ("team2", "tblock"),
-    ("team3", "cylinder"),
-    ("team3", "cuboid"),
-    ("team4", "cylinder"),
-)
+FRONT = tuple(map(tuple, load_yaml(RESULTS / "front.yaml")["cells"]))
 FRONT_HEAD = ("robots", "object", "force, mass", "team, `any`", "one robot fewer, script")
 GRIP = "env.foot_friction=[0.8]"  # notes of rows
 MINUTE = "task.episode_length_s=60"

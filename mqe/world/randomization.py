@@ -381,8 +381,8 @@ class Randomization:
             )
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
         if self.has_losses:
-            is_late = self._lost["late"] & ~self._is_past_loss(step)
-            is_waiting = self._lost["absent"] | self._lost["idle"] | is_late
+            comes_later = self._lost["late"] & ~self._is_past_loss(step)
+            is_waiting = self._lost["absent"] | self._lost["idle"] | comes_later
             actions = actions.masked_fill(is_waiting.unsqueeze(2), 0.0)
         if not self.has_command_latency:
             return actions
