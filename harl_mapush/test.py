@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from harl_mapush.viewing import filming
 from harl_mapush.viewing.watch import watch
 from mqe.config import ConfigError, unknown
 from mqe.registry import resolve_sim
+from mqe.viewer.video import Film
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
@@ -200,7 +202,7 @@ def _check_viewer(arguments: Any) -> None:
         )
 
 
-def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: dict[str, Any] | None) -> int:
+def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: partial[Film] | None) -> int:
     """Film, show, examine or measure the team, by the command line's arguments."""
     for flag in ("json", "csv", "record"):
         config.check_writable(flag, getattr(arguments, flag))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,10 @@ def add_flags(parser: config.Arguments) -> None:
     )
 
 
-def asked_for(arguments: Any) -> dict[str, Any] | None:
-    """Return the arguments of ``record`` for the film of ``--record``, if any.
+def asked_for(arguments: Any) -> partial[Film] | None:
+    """Return ``record`` with the arguments of the film flags, or None without ``--record``.
 
-    Raises ConfigError for an invalid one.
+    Raises ConfigError for an invalid flag.
     """
     if arguments.record is None:
         for flag in FLAGS:
@@ -58,24 +59,20 @@ def asked_for(arguments: Any) -> dict[str, Any] | None:
     camera = arguments.camera or "follow"
     if camera not in CAMERAS:
         raise ConfigError(f"--camera: {unknown('camera', camera, CAMERAS)}")
-    film: dict[str, Any] = {"path": path, "angle": CAMERAS[camera], "speed": speed}
+    film = partial(record, path=path, angle=CAMERAS[camera], speed=speed)
     if arguments.size is not None:
-        film["size"] = _size(arguments.size)
+        film = partial(film, size=_size(arguments.size))
     if arguments.num_episodes is None:
-        film["seconds"] = SECONDS
-    else:
-        film["episodes"] = arguments.num_episodes
-    return film
+        return partial(film, seconds=SECONDS)
+    return partial(film, episodes=arguments.num_episodes)
 
 
-def make(
-    cfg: RunCfg, team: Path | str, film: Mapping[str, Any], say: Callable[[str], None]
-) -> Film:
+def make(cfg: RunCfg, team: Path | str, film: partial[Film], say: Callable[[str], None]) -> Film:
     """Film a checkpoint or a named policy. ``say`` receives lines of progress."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         title = f"seed {cfg.runner.seed}"
-        return record(env, load_policy(team, cfg, env), **film, title=title, say=say)
+        return film(env, load_policy(team, cfg, env), title=title, say=say)
     finally:
         env.close()
 

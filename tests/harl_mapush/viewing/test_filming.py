@@ -19,7 +19,7 @@ def read(record: str = "x.mp4", **given: object) -> dict[str, Any]:
     nothing = dict.fromkeys((*filming.FLAGS, "num_episodes"))
     film = filming.asked_for(SimpleNamespace(**(nothing | {"record": record} | given)))
     assert film is not None
-    return film
+    return film.keywords
 
 
 def test_flags_make_a_film() -> None:
