@@ -302,6 +302,12 @@ class ObservationTerms(TermList[ObservationTerm]):
         """Concatenate the terms' components."""
         return _cat([value.flatten(2) for value in self.values(features)], dim=-1)
 
+    def split(self, joined: Tensor) -> dict[str, Tensor]:
+        """Return every term's components (..., *shape) by name, given ``joined`` ones (..., O)."""
+        columns = joined.split([part.num_numbers for part in self._layout], dim=-1)
+        parts = zip(self.names, self._layout, columns, strict=True)
+        return {name: values.unflatten(-1, part.shape) for name, part, values in parts}
+
     def number_names(self, entities: Sequence[str]) -> tuple[str, ...]:
         """Return all components' names. ``entities`` are names for terms over robots."""
         return tuple(name for part in self._layout for name in part.number_names(entities))
@@ -422,6 +428,7 @@ class _Part:
         """Read the size from one world's ``numbers``. Entities are their first dimension."""
         self._name = name
         self._term = term
+        self.shape = numbers.shape
         if term.over is None:
             numbers = numbers.unsqueeze(0)
         self._num_entities = len(numbers)
