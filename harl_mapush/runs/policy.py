@@ -45,8 +45,13 @@ def make_team(folder: Path, env: VecEnv) -> Team:
     foreign = checkpoint.format_of(folder).load_team(folder, env)
     if foreign is not None:
         return foreign
-    network = exported.policy_of(folder).network(env.device, "checkpoint")
-    check_sizes(folder, network, env.spec)
+    return exported_team(folder, env.spec, env.device)
+
+
+def exported_team(folder: Path, spec: TeamSpec, device: torch.device) -> TeamPolicy:
+    """Build the team of a checkpoint's exported policy. Raise ConfigError for other sizes."""
+    network = exported.policy_of(folder).network(device, "checkpoint")
+    check_sizes(folder, network, spec)
     return TeamPolicy(network)
 
 

@@ -4,7 +4,6 @@ imitates them. Robots with senses have a teacher with exact observations.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -15,7 +14,7 @@ from harl_mapush.algorithms.hasac import Hasac, HasacCfg
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.formats import Team
-from harl_mapush.runs.policy import TeamPolicy, load_team
+from harl_mapush.runs.policy import TeamPolicy, exported_team, load_team
 from mapush.extensions.pivoting.exact_observations import ExactObservations
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.registration import register_algorithm
@@ -63,20 +62,21 @@ class TaughtHasacCfg(HasacCfg):
         if isinstance(env.task, PushTask) and env.task.constants.senses is not None:
             exact = ExactObservations(env.task)
             spec = spec._replace(teacher_obs=exact)
-        if not self.teacher:
-            names = env.task.obs_names(0) if exact is None else exact.names
-            teacher = PressingScript(env.task, names, env.decision_period, env.device)
-            return spec._replace(teacher=teacher)
-        if exact is not None:
-            env = copy(env)
-            env.spec = spec._replace(obs_sizes=(exact.size,) * spec.num_agents)
-            env.settings = {}  # The worlds' senses are no note on the teacher.
-        return spec._replace(teacher=_trained_team(self.teacher, env))
+        if self.teacher:
+            return spec._replace(teacher=_trained_team(self.teacher, env, exact))
+        names = env.task.obs_names(0) if exact is None else exact.names
+        teacher = PressingScript(env.task, names, env.decision_period, env.device)
+        return spec._replace(teacher=teacher)
 
 
-def _trained_team(name: str, env: Any) -> Team:
+def _trained_team(name: str, env: Any, exact: ExactObservations | None) -> Team:
     try:
-        team = load_team(checkpoint.resolve(name), env)
+        folder = checkpoint.resolve(name)
+        if exact is None:
+            team = load_team(folder, env)
+        else:
+            sizes = (exact.size,) * env.num_agents
+            team = exported_team(folder, env.spec._replace(obs_sizes=sizes), env.device)
     except ConfigError as error:
         raise ConfigError(f"algorithm.teacher: {error}") from None
     if not isinstance(team, TeamPolicy) or team.is_recurrent:
