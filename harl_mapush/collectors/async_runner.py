@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from harl_mapush.callback import Callback
 from harl_mapush.collectors import health
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.fleet import Fleet
-from harl_mapush.collectors.launchers import CollectionError, FullBlock, Worker, start_worker
+from harl_mapush.collectors.launchers import CollectionError, FullBlock, StartWorker, start_worker
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.config import RunCfg
@@ -41,7 +41,7 @@ class AsyncRunner:
         env: RemoteEnvSpec,
         algorithm: Algorithm,
         cfg: RunCfg,
-        start: Callable[..., Worker] = start_worker,
+        start: StartWorker = start_worker,
     ) -> None:
         """Allocate the replay buffer. ``start`` starts each collector.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from harl_mapush.collectors.exchange import Channel, Exchange
 from harl_mapush.collectors.launchers import (
     CollectionError,
     FullBlock,
+    StartWorker,
     Worker,
     WorkerGoneError,
     last_line,
@@ -67,7 +67,7 @@ class Fleet:
         cfg: RunCfg,
         shape: ReplayShape,
         team: ReplayLearner,
-        start: Callable[..., Worker],
+        start: StartWorker,
         logs: Path,
         num_starts: int = 0,
     ) -> None:

@@ -63,6 +63,10 @@ def start_worker(
     return Worker(process, ours)
 
 
+# Starts a collector: settings, identity, channel, file for its output
+StartWorker = Callable[[Mapping[str, Any], Identity, Channel, Path], "Worker"]
+
+
 class Worker:
     """A collector's process. Block numbers go through ``connection``."""
 

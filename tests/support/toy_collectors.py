@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from harl_mapush.collectors import collector_process
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity
 from harl_mapush.collectors.collector_settings import settled
-from harl_mapush.collectors.launchers import Worker, start_worker
+from harl_mapush.collectors.launchers import StartWorker, start_worker
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from tests.support.toy import ToyEnv
@@ -96,7 +96,7 @@ def settings(
     return settled(cfg)
 
 
-def make_runner(cfg: RunCfg, start: Callable[..., Worker] = start_toy) -> AsyncRunner:
+def make_runner(cfg: RunCfg, start: StartWorker = start_toy) -> AsyncRunner:
     torch.manual_seed(0)
     env = ToyWorlds(cfg)
     team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1)

@@ -82,13 +82,12 @@ def read_robot_file(path: Path) -> RobotFile:
     stiffness = _STIFFNESS * float(file.model.body_mass.sum()) * length
     foot_radius = float(file.model.geom_size[chains[0].foot, 0])
     notes = [*file.notes, *_notes(file, chains)]
-    named_chains = zip(LEGS, chains, strict=True)
-    legs: Any = tuple(pose.leg(name, chain, notes) for name, chain in named_chains)
+    legs = [pose.leg(name, chain, notes) for name, chain in zip(LEGS, chains, strict=True)]
     cfg = RobotCfg(
         name=path.stem,
         trunk=pose.inertial(pose.base, pose.origin),
         trunk_shapes=pose.trunk_shapes(),
-        legs=legs,
+        legs=(legs[0], legs[1], legs[2], legs[3]),
         link_lengths=_vector(lengths),
         foot_radius=_rounded(foot_radius),
         knee_radius=_rounded(_SLIMNESS * foot_radius),
@@ -277,15 +276,15 @@ class _Pose:
                     f"angle in the stance with all knees to the rear (range {low} to {high})"
                 )
         links = list(zip(chain.bodies, frames, (None, *chain.lengths), strict=True))
-        shapes: Any = tuple(self._link_shapes(*link, chain, notes) for link in links)
-        inertials: Any = tuple(self.inertial(body, frame) for body, frame, _ in links)
+        shapes = [self._link_shapes(*link, chain, notes) for link in links]
+        inertials = [self.inertial(body, frame) for body, frame, _ in links]
         return Leg(
             hip_pos=_vector(hip[:2]),
             side=_rounded(chain.side),
             joint_range=tuple(ranges),
             joint_pos=angles,
-            inertials=inertials,
-            shapes=shapes,
+            inertials=(inertials[0], inertials[1], inertials[2]),
+            shapes=(shapes[0], shapes[1], shapes[2]),
         )
 
     def _link_shapes(
