@@ -23,10 +23,10 @@ from harl_mapush.runs import durable
 from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, step_name
 from mqe.config import ConfigError, nearest
-from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy
-from mqe.hub import HUB, fetch
+from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy, policy_folder
+from mqe.hub import HUB
 from mqe.manifest import check_files, damage, write_manifest
-from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
+from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.tensor_files import is_plain, read_file, read_tensors, reason
 
 TRAINING_STATE = "training_state.pt"
@@ -220,10 +220,8 @@ def _plain(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _locate(name: str) -> Path:
-    if name.startswith(PRETRAINED):
-        return pretrained_folder(name.removeprefix(PRETRAINED))
-    if name.startswith(HUB):
-        return fetch(name.removeprefix(HUB))
+    if name.startswith((PRETRAINED, HUB)):
+        return policy_folder(name, "checkpoint")
     path = Path(name)
     if os.path.isfile(name):  # unlike Path, os.path accepts impossible file names
         if path.name in [kind.config for kind in foreign()]:

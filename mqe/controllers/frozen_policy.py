@@ -138,7 +138,7 @@ def read_policy(name: str, where: str = "policy") -> Policy:
 
     Raises ConfigError, with the key in ``where``, for a missing or damaged policy.
     """
-    folder = _folder(name, where)
+    folder = policy_folder(name, where)
     if not (folder / DESCRIPTION).is_file():
         return _read_other(name, where)
     description = describe_policy(name, where)
@@ -158,7 +158,7 @@ def read_policy(name: str, where: str = "policy") -> Policy:
 
 def describe_policy(name: str, where: str = "policy") -> PolicyDescription:
     """Return a policy's description alone."""
-    folder = _folder(name, where)
+    folder = policy_folder(name, where)
     if not (folder / DESCRIPTION).is_file():
         return _read_other(name, where).description
     check_files(folder, [DESCRIPTION])
@@ -172,7 +172,8 @@ def write_description(folder: Path, description: PolicyDescription) -> None:
     (folder / DESCRIPTION).write_text(text, encoding="utf-8")
 
 
-def _folder(name: str, where: str) -> Path:
+def policy_folder(name: str, where: str) -> Path:
+    """Return the folder of a policy: shipped, fetched from the Hub, or a path."""
     if name.startswith(PRETRAINED):
         return pretrained_folder(name.removeprefix(PRETRAINED))
     if name.startswith(HUB):
