@@ -39,22 +39,6 @@ _NUM_DRAWN = 7  # family, four lengths, mass, friction
 Box = tuple[float, float, float, float]  # [m] centre x, y and lengths along x, y
 
 
-def _bar(a: float, b: float, s: float, t: float) -> list[Box]:
-    return [(0.0, 0.0, a, b)]
-
-
-def _slat(a: float, b: float, s: float, t: float) -> list[Box]:
-    return [(0.0, 0.0, s, 2.0 * a)]
-
-
-def _l_shape(a: float, b: float, s: float, t: float) -> list[Box]:
-    return [(0.0, 0.0, a, s), (0.5 * (t - a), 0.5 * (s + b), t, b)]
-
-
-def _t_shape(a: float, b: float, s: float, t: float) -> list[Box]:
-    return [(0.0, 0.0, a, s), (0.0, 0.5 * (s + b), t, b)]
-
-
 def _u_shape(a: float, b: float, s: float, t: float) -> list[Box]:
     t = min(t, 0.3 * a)
     side = 0.5 * (a - t)
@@ -83,12 +67,12 @@ def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
 FAMILIES: Registry[Callable[[float, float, float, float], list[Box]]] = Registry(
     "family of shapes",
     {
-        "bar": _bar,
-        "L": _l_shape,
-        "T": _t_shape,
+        "bar": lambda a, b, s, t: [(0.0, 0.0, a, b)],
+        "L": lambda a, b, s, t: [(0.0, 0.0, a, s), (0.5 * (t - a), 0.5 * (s + b), t, b)],
+        "T": lambda a, b, s, t: [(0.0, 0.0, a, s), (0.0, 0.5 * (s + b), t, b)],
         "U": _u_shape,
         "plus": _plus,
-        "slat": _slat,
+        "slat": lambda a, b, s, t: [(0.0, 0.0, s, 2.0 * a)],
         "disc": _disc,
     },
 )
