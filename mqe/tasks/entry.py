@@ -49,7 +49,7 @@ class EnvCfg:
     )
     ground: str = option(
         "flat",
-        "floor under the robots: flat, or with kerbs of 2 to 4 cm, which objects do not touch",
+        "floor: flat, or with kerbs of 2 to 4 cm under robots and things, not under task.object",
         choices=GROUNDS,
     )
     imports: tuple[str, ...] = option(

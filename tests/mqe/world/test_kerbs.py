@@ -1,4 +1,4 @@
-"""Rough ground: kerbs that robots climb and objects do not touch."""
+"""Rough ground: kerbs that robots climb and the object does not touch."""
 
 import mujoco
 import numpy as np
