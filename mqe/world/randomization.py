@@ -274,6 +274,12 @@ class Randomization:
                 f"env.randomize.absent_robots: of {num_agents} robots {largest} cannot stay away; "
                 f"say [{min(fewest, num_agents - 1)}, {num_agents - 1}], or raise env.num_agents"
             )
+        has_absent = largest > 0 or "absent" in cfg.lost_robots
+        if has_absent and scene.things is not None and scene.things.has_ropes:
+            raise ConfigError(
+                "env.randomize: a robot on a rope cannot stand 10 m away; leave absent_robots at "
+                "[0, 0], and absent out of lost_robots"
+            )
         longest = bounds(cfg.freeze_time)[1]
         if longest > max_episode_length * STEP_DT:
             raise ConfigError(

@@ -180,6 +180,7 @@ class Things:
             names = [kind(k).name for k in range(count)]
             return {name: k for k, name in enumerate(names) if name.startswith(prefixes)}
 
+        self.has_ropes = any(thing.hook for thing in things)
         self.num_qpos = 0
         self.num_qvel = 0
         self._joints: dict[str, Joint] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -18,8 +20,10 @@ from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.entry import EnvCfg
 from mqe.world.broken_worlds import Limits
 from mqe.world.layout import Layout
-from mqe.world.scene import Scene, build_scene, pack_layout, read_state
+from mqe.world.randomization import Randomization, RandomizationCfg
+from mqe.world.scene import KERB_HEIGHTS, KERB_SPACING, Scene, build_scene, pack_layout, read_state
 from mqe.world.state import SceneState
+from mqe.world.streams import Streams
 from mqe.world.things import Thing
 from tests.support.lazy_modules import LazyModule, needs_warp
 from tests.support.paths import ROOT
@@ -176,6 +180,27 @@ def test_a_rope_ties_every_trunk_to_the_hook() -> None:
     mujoco.mj_step(model, data, 40)
     assert data.ten_length.max() < 3.05 + 0.19
     assert data.qvel[0] > 0.1
+
+
+@pytest.mark.parametrize("lost", [{"absent_robots": (0, 1)}, {"lost_robots": ("absent",)}])
+def test_no_robot_on_a_rope_stays_away(lost: dict[str, Any]) -> None:
+    cfg = RandomizationCfg(**lost)
+    for hook in ("hook", ""):
+        scene = build_scene(2, None, things=[Thing("chest", CHEST, hook=hook, rope=3.0)])
+        refusal = pytest.raises(
+            ConfigError, match="a robot on a rope cannot stand 10 m away; leave"
+        )
+        with refusal if hook else nullcontext():
+            Randomization(cfg, scene, (1, 2, 3), 100, Streams(0, 1, "cpu"))
+
+
+def test_a_thing_lies_on_a_kerb() -> None:
+    scene = build_scene(1, None, ground="kerbs", things=[Thing("chest", CHEST)])
+    data = mujoco.MjData(scene.model)
+    start = scene.model.joint("chest/chest").qposadr[0]
+    data.qpos[start : start + 3] = (1.5 * KERB_SPACING, 3.0, 0.2)
+    mujoco.mj_step(scene.model, data, 80)
+    assert data.body("chest/chest").xpos[2] > 0.1 + 0.5 * KERB_HEIGHTS[0]
 
 
 def test_an_unknown_hook_is_told_the_sites_of_its_own_thing() -> None:
