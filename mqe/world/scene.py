@@ -403,7 +403,7 @@ def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
 
 
 def _add_kerbs(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
-    """Add kerbs across the arena, along x and along y. Robots climb them, objects pass through."""
+    """Add kerbs across the arena, along x and along y. They do not touch the object."""
     floor = spec.geom("floor")
     for axis in (0, 1):
         count = int(half_size[axis] / KERB_SPACING)
