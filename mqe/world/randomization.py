@@ -304,6 +304,7 @@ class Randomization:
         self.has_losses = bool(cfg.lost_robots) or largest > 0
         self.has_bias = cfg.varies("place_bias") or cfg.varies("heading_bias")
         self.has_moving_goals = cfg.varies("goal_speed")
+        has_object_draws = self.has_bias or self.has_moving_goals
         # Within a decision.
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
 
@@ -323,7 +324,7 @@ class Randomization:
                 "lost_way": [(0.0, float(len(cfg.lost_robots)))],  # its place in ``lost_robots``
                 "lost_time": [bounds(cfg.lost_time)],  # [s]
             }
-        if self.has_bias or self.has_moving_goals:
+        if has_object_draws:
             ranges |= {
                 "place_bias": [bounds(cfg.place_bias), (0.0, TWO_PI)],  # [m], direction [rad]
                 "heading_bias": [bounds(cfg.heading_bias)],  # [rad]
@@ -336,10 +337,12 @@ class Randomization:
             }
         self._episode = UniformRanges([*chain(*ranges.values())], device)
         sizes = [len(columns) for columns in ranges.values()]
-        self._drawn = torch.zeros(num_envs, sum(sizes), device=device)
-        self._draws = dict(zip(ranges, self._drawn.split(sizes, dim=1), strict=True))
-        self._last_drawn = self._drawn.clone()  # of the episodes before the last ``begin``
-        self._last_draws = dict(zip(ranges, self._last_drawn.split(sizes, dim=1), strict=True))
+        # Values of the episodes before the last ``begin``, then those of the present episodes
+        self._drawn = torch.zeros(2, num_envs, sum(sizes), device=device)
+        columns = self._drawn.flatten(0, 1).split(sizes, dim=1)
+        self._both_draws = dict(zip(ranges, columns, strict=True))
+        self._draws = {name: values[num_envs:] for name, values in self._both_draws.items()}
+        self._has_draws = self.has_latency or self.changes_actions or has_object_draws
         self._absent_share = _absent_share(cfg, needed_force, num_agents).to(device)
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
@@ -362,10 +365,10 @@ class Randomization:
         """Start episode number ``episode`` (N,) in the worlds of ``mask`` (N,)."""
         self._delay.begin(mask)
         self._actions.begin(mask)
-        if self.has_latency or self.changes_actions or "goal_speed" in self._draws:
-            self._last_drawn.copy_(self._drawn)
+        if self._has_draws:
+            self._drawn[0].copy_(self._drawn[1])
             # Worlds in the middle of an episode draw the same numbers again.
-            self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
+            self._drawn[1].copy_(self._episode.draw(self._streams, _EPISODE, episode))
         if self.has_losses:
             self._mark_losses()
             is_past = self._is_past_loss(torch.zeros_like(episode))
@@ -496,13 +499,10 @@ class Randomization:
         2 N worlds are those before the last ``begin``, then the present ones.
         """
         observed = state.like(state.rows.clone())
-
-        def bias(name: str) -> Tensor:
-            draws = torch.cat((self._last_draws[name], self._draws[name]))
-            return draws[-len(observed.object_pos) :]
-
-        observed.object_pos[:, :2].add_(on_circle(*bias("place_bias").unbind(dim=1)))
-        half = 0.5 * bias("heading_bias")[:, 0]
+        num_worlds = len(observed.object_pos)
+        place = self._both_draws["place_bias"][-num_worlds:]
+        observed.object_pos[:, :2].add_(on_circle(*place.unbind(dim=1)))
+        half = 0.5 * self._both_draws["heading_bias"][-num_worlds:, 0]
         # A turn about the vertical turns w and z, and x and y, by half its angle. Slices, since a
         # list of columns would be copied from the host, which no CUDA graph can capture.
         for pair in (observed.object_quat[:, ::3], observed.object_quat[:, 1:3]):
@@ -513,14 +513,14 @@ class Randomization:
         """Return the state carried between control steps."""
         return {
             "delay": self._delay.state_dict(),
-            "drawn": self._drawn.clone(),
+            "drawn": self._drawn[1].clone(),
             "actions": self._actions.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from ``state_dict``."""
         self._delay.load_state_dict(state["delay"])
-        self._drawn.copy_(state["drawn"])
+        self._drawn[1].copy_(state["drawn"])
         if self.has_losses:
             self._mark_losses()
         self._actions.load_state_dict(state["actions"])
