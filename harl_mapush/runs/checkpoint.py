@@ -81,7 +81,8 @@ def save(
     folder.parent.mkdir(exist_ok=True)
     with durable.new_folder(folder) as partial:
         for name, network in networks.items():
-            torch.save(_plain(network), partial / f"{name}.pt")
+            weights = {key: value.cpu().clone() for key, value in network.state_dict().items()}
+            torch.save(weights, partial / f"{name}.pt")
         if training_state is not None:
             torch.save(training_state, partial / TRAINING_STATE)
         if settings is None:
@@ -213,10 +214,6 @@ def _drop_old_training_states(run: Path) -> None:
             taken += path.stat().st_size
         if i > 0 and taken > TRAINING_STATES_BYTES:
             path.unlink(missing_ok=True)
-
-
-def _plain(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
 
 
 def _locate(name: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait.features import StepFeatures
 from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.tasks.terms import RewardTerm
 from mqe.world.collapse import rests_on_floor
@@ -26,10 +25,6 @@ def excess_depth(clearance: Tensor) -> Tensor:
 def _square(name: str, help: str, weight: float, unit: str = "1") -> RewardTerm:
     """Build a term for one of the step's sums of squares."""
     return RewardTerm(help, lambda step: step.square_sums[name], unit, weight=weight)
-
-
-def _alive(step: StepFeatures) -> Tensor:
-    return step.constants.one.expand(len(step.velocity), -1)
 
 
 REWARDS = VELOCITY_TERMS.rewards
@@ -66,7 +61,11 @@ REWARDS.update(
             lambda step: torch.exp(-step.feet_error / FEET_TOLERANCE).mean(dim=-1),
             weight=4.0,
         ),
-        "alive": RewardTerm("1 at every control step", _alive, weight=0.5),
+        "alive": RewardTerm(
+            "1 at every control step",
+            lambda step: step.constants.one.expand(len(step.velocity), -1),
+            weight=0.5,
+        ),
         "height": _square(
             "height", "squared distance of the trunk from its walking height", -300.0, "m2"
         ),

@@ -59,7 +59,9 @@ def convert(folder: Path) -> Imported:
         num_layers = _num_layers(module)
         hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
         num_agents = _team_size(module, obs_size, task_file)
-        weights = _trunk(module.policy, num_layers) | _head(module.policy)
+        weights = _trunk(module.policy, num_layers)
+        for part in _PARTS:
+            weights[f"{_MEAN}.{part}"] = ACTION_FACTOR * module.policy[f"{_MEAN}.{part}"]
         network = NetworkCfg(
             hidden_sizes=(hidden_size,) * num_layers,
             activation="relu",
@@ -176,10 +178,6 @@ def _trunk(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
     }
     layers[f"{names[last]}.bias"] = (bias - lowest.min().clamp(max=0.0)).float()
     return layers
-
-
-def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{_MEAN}.{part}": ACTION_FACTOR * weights[f"{_MEAN}.{part}"] for part in _PARTS}
 
 
 def _object(name: object) -> str | None:

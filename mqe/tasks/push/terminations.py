@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mqe.tasks.push.features import StepFeatures
 from mqe.tasks.push.posture import Posture
 from mqe.tasks.push.settings import PUSH_TERMS
 from mqe.tasks.terms import TerminationTerm
@@ -17,19 +16,13 @@ def collision(pair_distance: Tensor, limit: float) -> Tensor:
     return (pair_distance < limit).any(dim=1)
 
 
-def _success(step: StepFeatures) -> Tensor:
-    return step.is_success if step.constants.cfg.success_ends else step.never
-
-
-def _collapse(step: StepFeatures) -> Tensor:
-    return step.is_collapsed if step.constants.cfg.collapse_ends else step.never
-
-
 TERMINATIONS = PUSH_TERMS.terminations
 TERMINATIONS.update(
     {
         "success": TerminationTerm(
-            "the object's origin within task.success_radius of the goal", _success, is_failure=False
+            "the object's origin within task.success_radius of the goal",
+            lambda step: step.is_success if step.constants.cfg.success_ends else step.never,
+            is_failure=False,
         ),
         "roll": TerminationTerm(
             "a trunk rolled beyond the team's roll_limit",
@@ -47,7 +40,10 @@ TERMINATIONS.update(
             "two trunks closer than the object's collision distance",
             lambda step: collision(step.pair_distance, step.constants.object.collision_distance),
         ),
-        "collapse": TerminationTerm("a robot that lies or kneels for a while", _collapse),
+        "collapse": TerminationTerm(
+            "a robot that lies or kneels for a while",
+            lambda step: step.is_collapsed if step.constants.cfg.collapse_ends else step.never,
+        ),
     },
 )
 # Terminations of every push task; ``task.more_terminations`` adds others.
