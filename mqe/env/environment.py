@@ -126,11 +126,11 @@ class MultiAgentEnv:
         self._noise_scale = noise_scale
         self._features = features
 
-        # Of the present episodes.
+        # State of the present episodes
         self._state: SceneState | None = None
         self._episode = torch.full((n,), first_episode - 1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps
-        # (N, A, O) what the coming decision follows from, for the task's limit alone.
+        # Observations (N, A, O) behind the coming decision, for the task's limit alone
         obs_size = 0 if features.limit is None else self.spec.obs_size
         self._obs = torch.zeros(n, self.num_agents, obs_size, device=self.device)
         self._sums = torch.zeros(n, len(task.names.measures), device=self.device)  # of the metrics
@@ -224,8 +224,8 @@ class MultiAgentEnv:
         holds until the episode ends. (N, 2) leaves the heading unchanged. In the navigation task
         ``goal`` replaces the planner's sub-goal in the coming decision. Call this after ``reset``,
         between two decisions. Raises ConfigError if the task has no goal, or goals without a
-        heading, and ValueError for a goal with infinite or undefined values. If reading a value
-        would make the host wait, such a goal shows in the observations instead.
+        heading, and ValueError for a goal with infinite or undefined values. A device ahead of
+        the host does not check values: such a goal shows in the observations.
         """
         self.check_open()
         features = self._features

@@ -42,10 +42,10 @@ LOST = int(
     | OverflowType.NVMAX
     | OverflowType.EPA_HORIZON
 )
-# What a larger buffer mends; the others mark their world, and that is all.
+# A larger buffer mends these overflows. Others mark their world only.
 _ROWS = int(OverflowType.NEFC | OverflowType.NJMAX_NNZ)
 _CONTACTS = int(OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD)
-# Has neither.
+# Flags without a meaning in Warp
 _UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(
     mujoco.mjtDisableBit.mjDSBL_MIDPHASE
 )

@@ -35,8 +35,8 @@ _BALL = mujoco.mjtJoint.mjJNT_BALL
 class Thing:
     """Bodies of an MJCF file in a scene, ``<name>/<name in the file>``.
 
-    A joint without a name has its body's. A rope of ``rope`` [m] ties every robot's trunk to the
-    site ``hook``.
+    A joint without a name gets its body's name. A rope of ``rope`` [m] ties every robot's trunk to
+    the site ``hook``.
     """
 
     name: str
@@ -141,15 +141,15 @@ class Pose(NamedTuple):
     """Position and orientation of a body or a site in N worlds."""
 
     pos: Tensor  # (N, 3) [m]
-    rotation: Tensor  # (N, 3, 3) from its own to world coordinates
+    rotation: Tensor  # (N, 3, 3) from the pose's frame to the world
 
     def point(self, offset: Tensor) -> Tensor:
-        """Return the world position (N, 3) [m] of ``offset`` (3,) in the own frame."""
+        """Return the world position (N, 3) [m] of ``offset`` (3,) in the pose's frame."""
         return self.pos + self.rotation @ offset
 
     def then(self, pos: Tensor, rotation: Tensor) -> Pose:
-        """Return the pose at ``pos`` (3,) with ``rotation`` (3, 3) or (N, 3, 3), in the own
-        frame.
+        """Return the pose at ``pos`` (3,) with ``rotation`` (3, 3) or (N, 3, 3), in the
+        pose's frame.
         """
         return Pose(self.point(pos), self.rotation @ rotation)
 
@@ -257,11 +257,11 @@ class Things:
             if joint.type == _BALL:
                 turned = rotation_matrix(value)
             else:
-                way = value - numbers["qpos0"][joint.qpos]
+                displacement = value - numbers["qpos0"][joint.qpos]
                 if joint.type == _SLIDE:
-                    pose = Pose(pose.pos + way * (pose.rotation @ axis), pose.rotation)
+                    pose = Pose(pose.pos + displacement * (pose.rotation @ axis), pose.rotation)
                     continue
-                half = 0.5 * way
+                half = 0.5 * displacement
                 turned = rotation_matrix(torch.cat((half.cos(), half.sin() * axis), dim=1))
             # The anchor stays.
             rotation = pose.rotation @ turned

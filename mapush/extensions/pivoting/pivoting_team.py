@@ -173,8 +173,8 @@ class Stands:
 
         The team's ``position`` and the ``goal`` are (N, A, 2) [m], object frame.
         """
-        stood = self._middles - 0.4 * self._normals
-        nearest = (position.unsqueeze(-2) - stood).norm(dim=-1).argmin(dim=-1)
+        teams = self._middles - 0.4 * self._normals  # [m] middles of pressing teams
+        nearest = (position.unsqueeze(-2) - teams).norm(dim=-1).argmin(dim=-1)
         stand = torch.where(is_new, nearest, stand)
         angle = torch.atan2(goal[..., 1], goal[..., 0])
         bins = torch.round(angle / (2.0 * math.pi / BINS)).long() % BINS

@@ -78,8 +78,8 @@ def reference(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def scattered(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with ten cubes and room for the object between any two."""
-    least = 2.0 * room.reach + ROBOT_ROOM  # between two cubes
+    """Return an arena of 20 x 14 m with ten cubes, and room for the object between any two."""
+    least_distance = 2.0 * room.reach + ROBOT_ROOM + 1.2  # [m] between two cubes' middles
 
     def draw() -> ArenaMap | None:
         y = 7.0 - room.spawn
@@ -95,7 +95,8 @@ def scattered(rng: random.Random, room: Room) -> ArenaMap:
                 distance_to(cube, start) >= room.spawn
                 and distance_to(cube, goal) >= room.reach + ROBOT_ROOM
             )
-            if is_free and all(math.dist(position, other[1:3]) >= least + 1.2 for other in cubes):
+            distances = [math.dist(position, (other.x, other.y)) for other in cubes]
+            if is_free and min(distances, default=math.inf) >= least_distance:
                 cubes.append(cube)
         return None
 
@@ -120,7 +121,7 @@ def door_width(room: Room) -> float:
 
 
 def doors(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with two walls and a 2.4 m door in each."""
+    """Return an arena of 20 x 14 m with two walls and a door in each."""
     width = door_width(room)
     y = 7.0 - room.spawn
     places = (-4.0, -2.0, 0.0, 2.0, 4.0)
@@ -132,7 +133,7 @@ def doors(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def u_turn(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with a long wall, open at one end, between initial position and goal."""
+    """Return an arena of 20 x 14 m with a long wall, open at one end, between start and goal."""
     length = rng.choice((12.0, 13.0, 14.0))
     wall = Placed(ObstacleCfg("box", (length, THICKNESS, HEIGHT)), length / 2 - 10.0, 0.0)
     side = rng.choice((-1.0, 1.0))
