@@ -110,7 +110,8 @@ def capacity(model: mujoco.MjModel) -> Capacity:
 
     Measured over random actions, trained policies and robots piled up
     (docs/results/speed.md). A robot on its feet has 4 contacts of 4 rows, on its back up to
-    16. An object has 4 to 8 with the floor and a few with every robot.
+    16. An object has 4 to 8 with the floor and a few with every robot. Two robots dropped on a
+    crossing of kerbs use a third of the contacts and 0.7 of the rows.
     """
     # Trees that have motors.
     robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))
