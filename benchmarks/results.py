@@ -27,7 +27,7 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
-from stated import EPISODES, SHIPPED_GAITS, Measurement, measurements
+from stated import EPISODES, LARGE_TEAMS, MINUTE, SHIPPED_GAITS, Measurement, measurements
 
 import mqe
 from harl_mapush import config
@@ -88,6 +88,7 @@ def main() -> int:
         is_due = arguments.again or name not in rows or is_short(rows[name], episodes)
         if is_due and any(part in measurement.command() for part in arguments.match):
             jobs.append(measurement)
+    jobs.sort(key=lambda job: (MINUTE not in job.note, job.suite not in LARGE_TEAMS))
     jobs.sort(key=lambda job: job.key in rows and not is_outdated(rows[job.key]))
     costs = [expected_seconds(job, rows) for job in jobs]
     num_failed = 0

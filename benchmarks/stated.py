@@ -16,6 +16,8 @@ SCRIPT = "scripted_walk"
 OBJECTS = ("cuboid", "tblock", "cylinder", "beam")
 FRONT = tuple(map(tuple, load_yaml(Path(__file__).parent / "results" / "front.yaml")["cells"]))
 TEAMS = {"team2": 2, "team3": 3, "team4": 4}
+LARGE_TEAMS = {"team6": 6, "team8": 8}
+PERIOD = ("task.decision_period=5",)
 GRIP = "env.foot_friction=[0.8]"  # feet of the maker's public models
 MINUTE = "task.episode_length_s=60"
 LOST = "env.randomize.lost_robots=[dead,absent,late]"
@@ -87,23 +89,27 @@ def _front() -> Iterator[Measurement]:
 
 
 def _one_fewer(suite: str, name: str, policy: str, note: str) -> Measurement:
-    hidden = ("task.decision_period=5",) if policy == SCRIPT else ()
-    return Measurement(suite, policy, name, TEAMS[suite] - 1, note=note, hidden=hidden)
+    return _cell(suite, name, policy, TEAMS[suite] - 1, note)
+
+
+def _cell(suite: str, name: str, policy: str, robots: int, note: str = "") -> Measurement:
+    hidden = PERIOD if policy == SCRIPT else ()
+    episodes = 100 if note == MINUTE or suite in LARGE_TEAMS else EPISODES
+    return Measurement(suite, policy, name, robots, note=note, episodes=episodes, hidden=hidden)
 
 
 def _teams() -> Iterator[Measurement]:
     """Yield the cells of the suites that need a team."""
-    period = ("task.decision_period=5",)
-    for suite, name in itertools.product(TEAMS, OBJECTS):
+    for suite, name, policy in itertools.product(TEAMS, OBJECTS, (ANY, SCRIPT)):
         size = TEAMS[suite]
-        yield Measurement(suite, ANY, name, size)
-        yield Measurement(suite, SCRIPT, name, size, hidden=period)
-        for policy in (ANY, SCRIPT):
-            yield _one_fewer(suite, name, policy, GRIP if size < 4 else "")
-            if size > 2:
-                hidden = period if policy == SCRIPT else ()
-                yield Measurement(suite, policy, name, size, note=MINUTE, hidden=hidden)
-                yield _one_fewer(suite, name, policy, MINUTE)
+        yield _cell(suite, name, policy, size)
+        yield _one_fewer(suite, name, policy, GRIP if size < 4 else "")
+        if size > 2:
+            yield _cell(suite, name, policy, size, MINUTE)
+            yield _one_fewer(suite, name, policy, MINUTE)
+    for (suite, size), policy in itertools.product(LARGE_TEAMS.items(), (ANY, SCRIPT)):
+        for robots in (size, size - 1):
+            yield _cell(suite, "tank", policy, robots)
     for suite, name in itertools.product(("heavy", "lost"), OBJECTS):
         yield Measurement(suite, ANY, name, 3)
     for robots in range(1, 9):
@@ -122,6 +128,9 @@ def _shipped() -> Iterator[Measurement]:
         yield Measurement("any,robustness", ANY, "cuboid", 2, condition, episodes=100)
     for condition in config.load_suite("strain").conditions:
         yield Measurement("strain", ANY, "", 2, condition, episodes=100)
+        yield Measurement("strain", SCRIPT, "", 2, condition, episodes=100, hidden=PERIOD)
+    for condition in config.load_suite("rough").conditions:
+        yield Measurement("rough", ANY, "cuboid", 2, condition, episodes=100)
     for team in ("cuboid", "tblock", "cylinder"):
         for condition in config.load_suite("robustness").conditions:
             yield Measurement("robustness", f"pretrained:{team}", "", None, condition, episodes=100)
