@@ -7,7 +7,8 @@ line each:
 
 - ``alone``: one rank trains, the others wait,
 - ``apart``: every rank trains alone, all at once and without messages,
-- ``weak``: all ranks train together with ``--num_envs`` worlds on each rank,
+- ``weak``: all ranks train together with ``--num_envs`` worlds on each rank, then with
+  ``--more_envs`` on each,
 - ``strong``: all ranks train together with ``--num_envs`` worlds in all.
 
 ``efficiency`` compares with ``alone``. ``env_steps_per_s`` is that of whole training, once every
@@ -71,6 +72,7 @@ def main() -> int:
     add_settings(parser, "cuboid_happo")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--num_envs", type=int, default=8192)
+    parser.add_argument("--more_envs", type=int, nargs="+", default=[])
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--messages", action="store_true", help="time messages as well")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
@@ -96,11 +98,18 @@ def measure_all(arguments: argparse.Namespace, started: Launch) -> int:
             rank_cfg = own_settings(cfg, everyone, started, device)
             compile_first(rank_cfg, everyone, started)
         alone = None
+        parts = []
         for part in arguments.parts:
+            parts.append((part, arguments.num_envs))
+            if part == "weak":
+                parts += [("weak", num_envs) for num_envs in arguments.more_envs]
+        for part, num_envs in parts:
             count = 1 if part == "alone" else everyone.size
             facts = None
             if everyone.rank < count:
-                facts = measure(arguments, part, everyone, started, device)
+                if part == "weak":
+                    num_envs *= everyone.size
+                facts = measure(arguments, part, num_envs, everyone, started, device)
             by_rank = [facts for facts in everyone.gather(facts) if facts is not None]
             line = summary(by_rank)
             rate = line["env_steps_per_s"]["training"]
@@ -117,12 +126,12 @@ def measure_all(arguments: argparse.Namespace, started: Launch) -> int:
 def measure(
     arguments: argparse.Namespace,
     part: str,
+    num_envs: int,
     everyone: Ranks,
     started: Launch,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Train on this rank's worlds. Return its figures."""
-    num_envs = arguments.num_envs * (everyone.size if part == "weak" else 1)
+    """Train on this rank's share of ``num_envs`` worlds. Return its figures."""
     cfg = settings(arguments, env={"num_envs": num_envs})
     seed = cfg.runner.seed
     ranks = everyone

@@ -99,7 +99,7 @@ def joined(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
         rank=launch.rank,
         world_size=launch.size,
-        timeout=_PATIENCE,
+        timeout=2 * _PATIENCE if on_gpu else _PATIENCE,  # NCCL would abort without a line
         device_id=device if on_gpu else None,
     )
     ranks = Ranks(launch.rank, launch.size, dist.new_group(backend="gloo", timeout=_PATIENCE))
@@ -117,7 +117,7 @@ def joined(
         if on_gpu:
             ranks.sum_(torch.zeros(1, device=device))
             torch.cuda.synchronize(device)
-            stack.enter_context(ended_if_stuck(end))
+            stack.enter_context(ended_if_stuck(end, _PATIENCE.total_seconds()))
         try:
             yield ranks
             if ranks.ends_together:

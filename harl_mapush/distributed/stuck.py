@@ -1,7 +1,7 @@
-"""The end of a rank whose main thread waits on a GPU for a rank that is dead.
+"""The end of a rank whose main thread waits on a GPU for a rank that is dead or hangs.
 
 A message between GPUs has no end without the other rank, and Python's signal handlers wait for the
-main thread. ``torchrun`` would kill the rank without a word.
+main thread. ``torchrun``, or NCCL after its own time, would end the rank without a word.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from types import FrameType
 import torch.distributed as dist
 
 STUCK_S = 12.0  # in one call after a signal; torchrun kills after 30 s
-_LOOKS = 24
+_LOOK_S = 0.5
 _HOST_MESSAGES = str(Path(dist.__file__).parent)  # Their waits end by themselves.
 
 
 @contextmanager
-def ended_if_stuck(end: Callable[[], None]) -> Iterator[None]:
-    """Context manager: call ``end`` in a thread if, after a signal, the main thread stays in one
-    line of one call for ``STUCK_S``.
+def ended_if_stuck(end: Callable[[], None], patience_s: float) -> Iterator[None]:
+    """Context manager: call ``end`` in a thread if the main thread stays in one line of one call
+    for ``patience_s``, or after a signal for ``STUCK_S``.
 
     A message on the host is no such line. Only for the main thread.
     """
@@ -34,8 +34,9 @@ def ended_if_stuck(end: Callable[[], None]) -> Iterator[None]:
     sender.setblocking(False)
     is_over = threading.Event()
     former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    arguments = (receiver, is_over, threading.get_ident(), end)
-    threading.Thread(target=_watch, args=arguments, daemon=True).start()
+    arguments = (threading.get_ident(), is_over, end)
+    threading.Thread(target=_watch, args=(receiver, *arguments), daemon=True).start()
+    threading.Thread(target=_end_if_stuck, args=(patience_s, *arguments), daemon=True).start()
     try:
         yield
     finally:
@@ -45,26 +46,28 @@ def ended_if_stuck(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _watch(
-    receiver: socket.socket, is_over: threading.Event, thread: int, end: Callable[[], None]
+    receiver: socket.socket, thread: int, is_over: threading.Event, end: Callable[[], None]
 ) -> None:
     """Close ``receiver`` at the end alone, since each further signal sends a byte."""
     with receiver:
         receiver.recv(1)
-        if _is_stuck(thread, is_over):
-            end()
+        _end_if_stuck(STUCK_S, thread, is_over, end)
 
 
-def _is_stuck(thread: int, is_over: threading.Event) -> bool:
-    """Wait until a thread stays in one line for ``STUCK_S``. Return False when the context ends."""
+def _end_if_stuck(
+    limit_s: float, thread: int, is_over: threading.Event, end: Callable[[], None]
+) -> None:
+    """Call ``end`` once a thread stays in one line for ``limit_s``. Return when the context
+    ends.
+    """
     looks = 0
     position: tuple[FrameType, int] | None = None
-    while looks < _LOOKS:
-        if is_over.wait(STUCK_S / _LOOKS):
-            return False
+    while looks * _LOOK_S < limit_s:
+        if is_over.wait(_LOOK_S):
+            return
         frame = sys._current_frames()[thread]
         before = position
         position = (frame, frame.f_lasti)
-        is_same = before is not None and before[0] is frame and before[1] == frame.f_lasti
         is_on_host = frame.f_code.co_filename.startswith(_HOST_MESSAGES + os.sep)
-        looks = looks + 1 if is_same and not is_on_host else 0
-    return True
+        looks = looks + 1 if position == before and not is_on_host else 0
+    end()

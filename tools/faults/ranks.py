@@ -3,7 +3,7 @@
 ``python tools/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
 each case: agreement with ``docs/guides/gpu.md``, the ranks' exit codes, the seconds from the fault
 to the others' end, and their messages. It exits with 1 after a failed case. On two CPU cores it
-takes four minutes. A message waits for at most ``PATIENCE_S`` here. Everything has a time limit.
+takes four minutes. A message waits for at most ``--patience`` here. Everything has a time limit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ SETTINGS = (
 ).split()
 FOREVER = ["--num_env_steps", "1_000_000_000"]
 WITHIN_S = 30.0  # docs/guides/gpu.md
-PATIENCE_S = 40.0  # in place of ten minutes
 LOST = 5  # the exit code of ranks that another one left
 
 
@@ -60,6 +59,7 @@ class Job:
     """
 
     deadline = float("inf")  # of everything, on the monotonic clock
+    patience_s = 40.0  # in place of ten minutes
 
     def __init__(self, folder: Path, device: str, words: list[str], ranks: int = 2) -> None:
         """Start ``ranks`` ranks with a training's words. ``{rank}`` in a word is the rank's
@@ -70,7 +70,8 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.rank"):
             old.unlink()
-        rank_command = [__file__, "--rank-in", str(folder), *words, "--device", device]
+        rank_words = ["--rank-in", str(self.patience_s), str(folder)]
+        rank_command = [__file__, *rank_words, *words, "--device", device]
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
         command = [
             sys.executable,
@@ -200,11 +201,11 @@ class Cases:
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def stopped(self) -> Verdict:
-        """One rank is stopped: messages to it fail after ``PATIENCE_S``, and all ranks end."""
+        """One rank is stopped: messages to it fail after ``--patience``, and all ranks end."""
         job, run = self.new("stopped", *FOREVER)
         job.wait_for_checkpoint(run, self.limit_s)
         os.kill(job.pid(1), signal.SIGSTOP)
-        return self._lost(job, run, PATIENCE_S + WITHIN_S)
+        return self._lost(job, run, Job.patience_s + WITHIN_S)
 
     def cut(self) -> Verdict:
         """One rank's connections are cut: all ranks end within 30 s."""
@@ -322,7 +323,7 @@ CHAINS = (
 def main() -> int:
     """Try all cases, or the named ones. Return 1 after a failure."""
     if sys.argv[1:2] == ["--rank-in"]:
-        return be_rank(Path(sys.argv[2]), sys.argv[3:])
+        return be_rank(float(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -335,11 +336,15 @@ def main() -> int:
         "--deadline", type=float, default=600.0, help="seconds that everything may take"
     )
     parser.add_argument(
+        "--patience", type=float, default=Job.patience_s, help="seconds that a message may take"
+    )
+    parser.add_argument(
         "--only", nargs="+", choices=[name for chain in CHAINS for name in chain], help="cases"
     )
     parser.add_argument("--keep", type=Path, help="folder to leave logs and runs in")
     arguments = parser.parse_args()
     Job.deadline = time.monotonic() + arguments.deadline
+    Job.patience_s = arguments.patience
     chains = [
         [name for name in chain if arguments.only is None or name in arguments.only]
         for chain in CHAINS
@@ -386,7 +391,7 @@ def attempt(cases: Cases, name: str) -> bool:
     return outcome.is_right
 
 
-def be_rank(folder: Path, words: list[str]) -> int:
+def be_rank(patience_s: float, folder: Path, words: list[str]) -> int:
     """Train as a rank, and note its process and exit code."""
     from harl_mapush.distributed import launch
 
@@ -407,7 +412,7 @@ def be_rank(folder: Path, words: list[str]) -> int:
                 connection.shutdown(socket.SHUT_RDWR)
 
     signal.signal(signal.SIGRTMIN, cut_off)
-    launch._PATIENCE = timedelta(seconds=PATIENCE_S)
+    launch._PATIENCE = timedelta(seconds=patience_s)
     os._exit = noted_exit  # type: ignore[assignment]
     (folder / f"{rank}.pid.rank").write_text(str(os.getpid()))
     (folder / f"{rank}.code.rank").unlink(missing_ok=True)

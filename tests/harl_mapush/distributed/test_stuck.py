@@ -67,6 +67,7 @@ class Case(NamedTuple):
     main: Callable[[], None]
     after: Callable[[], None] = lambda: None
     limit_s: float = 20.0
+    has_signal: bool = True
 
 
 CASES = {
@@ -75,6 +76,8 @@ CASES = {
     "waits for a message": Case(wait_for_message, limit_s=3 * STUCK_S),
     "gets a signal before the end": Case(pause_for_signal, lambda: time.sleep(3 * STUCK_S)),
     "gets three signals": Case(send_signals),
+    "waits on its GPU without a signal": Case(wait_forever, has_signal=False),
+    "works without a signal": Case(work, has_signal=False),
 }
 
 
@@ -98,16 +101,19 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
 
 
 def start_process(case: Case, err: Path) -> int:
-    """Start a process that gets a signal in ``main``."""
+    """Start a process that gets a signal in ``main``, unless the case has none."""
     process = os.fork()
     if process:
         return process
     try:
         os.dup2(os.open(err, os.O_CREAT | os.O_WRONLY), 2)
         stuck.STUCK_S = STUCK_S
+        stuck._LOOK_S = STUCK_S / 24
         signal.signal(signal.SIGTERM, lambda *_: None)
-        with stuck.ended_if_stuck(lambda: os._exit(ENDED)):
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        patience_s = 99.0 if case.has_signal else STUCK_S
+        with stuck.ended_if_stuck(lambda: os._exit(ENDED), patience_s):
+            if case.has_signal:
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
             case.main()
         case.after()
         os._exit(WORKED)
@@ -135,6 +141,11 @@ def test_a_rank_that_waits_on_its_gpu_ends(endings: dict[str, Ending]) -> None:
 
 def test_a_rank_that_works_goes_on(endings: dict[str, Ending]) -> None:
     assert endings["works"].code == WORKED
+    assert endings["works without a signal"].code == WORKED
+
+
+def test_a_rank_that_waits_for_a_hanging_one_ends(endings: dict[str, Ending]) -> None:
+    assert endings["waits on its GPU without a signal"].code == ENDED
 
 
 def test_a_message_on_the_host_ends_by_itself(endings: dict[str, Ending]) -> None:
@@ -142,7 +153,7 @@ def test_a_message_on_the_host_ends_by_itself(endings: dict[str, Ending]) -> Non
 
 
 def test_nothing_watches_after_the_end() -> None:
-    with stuck.ended_if_stuck(lambda: None):
+    with stuck.ended_if_stuck(lambda: None, 99.0):
         pass
     assert signal.set_wakeup_fd(-1) == -1
 
