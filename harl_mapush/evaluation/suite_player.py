@@ -155,7 +155,7 @@ class Player:
         self.say(f"{metric}, n = {count} for each condition, 95 % intervals")
         for name, request in zip(conditions, requests, strict=True):
             metrics = measure(request)
-            self.say(f"  {name:<32}{with_interval(metrics, metric)}")
+            self.say(f"  {name:<33} {with_interval(metrics, metric)}")
             yield {"condition": name, "seeds": list(self.seeds), **metrics}
 
     def checkpoints(self, run: Path) -> Iterator[dict[str, Any]]:

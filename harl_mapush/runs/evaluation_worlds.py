@@ -199,7 +199,7 @@ def differences(folder: Path, cfg: RunCfg) -> str:
         return ""
     rows = [("setting", "learned with", "measured with")]
     rows += [(key, str(old), str(present)) for key, (old, present) in changed.items()]
-    lines = [f"{key:<34}{old:<23}{present}\n" for key, old, present in rows]
+    lines = [f"{key:<33} {old:<22} {present}\n" for key, old, present in rows]
     return "".join([*lines, "\n"])
 
 
