@@ -151,7 +151,7 @@ def test_another_gait_of_the_same_name_is_noticed(gait, tmp_path, capsys) -> Non
     short = ["--set", "task.episode_length_s=0.1"]
     words = ["--checkpoint", str(run), "--num_envs", "1", "--device", "cpu", *short]
     assert test.main(words) == 0
-    row = f"task.gait                         another one of that name{ours}"
+    row = f"task.gait                         another one of that name {ours}"
     assert row in capsys.readouterr().out.splitlines()
     assert train.main(["--resume", str(run), "--num_env_steps", "48"]) == 0
     assert "Note: the file or policy of task.gait has changed" in capsys.readouterr().out
