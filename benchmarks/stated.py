@@ -125,15 +125,15 @@ def _teams() -> Iterator[Measurement]:
 def _shipped() -> Iterator[Measurement]:
     """Yield the rows of the other shipped policies, and of robustness."""
     for condition in config.load_suite("robustness").conditions:
-        yield Measurement("any,robustness", ANY, "cuboid", 2, condition, episodes=100)
+        yield Measurement("any,robustness", ANY, "cuboid", 2, condition)
     for condition in config.load_suite("strain").conditions:
-        yield Measurement("strain", ANY, "", 2, condition, episodes=100)
-        yield Measurement("strain", SCRIPT, "", 2, condition, episodes=100, hidden=PERIOD)
+        yield Measurement("strain", ANY, "", 2, condition)
+        yield Measurement("strain", SCRIPT, "", 2, condition, hidden=PERIOD)
     for condition in config.load_suite("rough").conditions:
-        yield Measurement("rough", ANY, "cuboid", 2, condition, episodes=100)
+        yield Measurement("rough", ANY, "cuboid", 2, condition)
     for team in ("cuboid", "tblock", "cylinder"):
         for condition in config.load_suite("robustness").conditions:
-            yield Measurement("robustness", f"pretrained:{team}", "", None, condition, episodes=100)
+            yield Measurement("robustness", f"pretrained:{team}", "", None, condition)
     for condition in ("separated", "independent"):
         yield Measurement("robustness", "pretrained:cuboid_happo", "", None, condition)
     for name, robots in itertools.product(("cuboid", "tblock", "beam"), (1, 2, 3)):

@@ -46,6 +46,7 @@ FRONT_HEAD = ("robots", "object", "force, mass", "team, `any`", "one robot fewer
 GRIP = "env.foot_friction=[0.8]"  # notes of rows
 MINUTE = "task.episode_length_s=60"
 ROBUSTNESS = {"any,robustness": ANY, "robustness": None}  # suites, and their team
+STRAINS = ("strain", "rough")
 ARENAS = ("two_cubes", "scattered", "doors", "u_turn")
 PLANNED = {  # names of policies among obstacles, by policy and planner
     ("planner", "task.planner=goal"): "no high level",
@@ -351,6 +352,7 @@ def _suites() -> list[Row]:
         row
         for row in _rows()
         if row["suite"] in TEAM_SUITES
+        and row["object"] in OBJECTS
         and row["policy"] == ANY
         and not row["note"]
         and not _is_fewer(row)
@@ -434,9 +436,32 @@ def robustness() -> str:
 
 
 def strain() -> str:
-    """Return the table of a team under strain."""
-    rows = [(row["condition"], _of(row)) for row in _rows() if row["suite"] == "strain"]
-    return table(("condition", _short(ANY)), rows)
+    """Return the table of the box of ``team2`` under strain and on rough ground: the push that each
+    robot needs and has, and how often a team and the script succeed.
+    """
+    found: dict[str, dict[str, Row]] = {}
+    for row in _rows():
+        if row["suite"] in STRAINS:
+            found.setdefault(row["condition"], {})[row["policy"]] = row
+    forces = machines()["strain"]
+    rows = []
+    for suite in STRAINS:
+        for name in load_suite(suite).conditions:
+            rates = [found.get(name, {}).get(policy) for policy in (ANY, SCRIPT)]
+            pushes = map(str, forces.get(name, ("", "", "")))
+            rows.append((name, *pushes, *("" if row is None else _counted(row) for row in rates)))
+    heads = ("sliding it", "least", "a robot can", "`any`", "script")
+    return table(("world", *heads), rows)
+
+
+def large_teams() -> str:
+    """Return the table of six and eight robots with the tank, and of one robot fewer."""
+    rows = [
+        (f"`{row['suite']}`", f"{row['robots']}", _policy(row), _of(row))
+        for row in _rows()
+        if row["object"] == "tank"
+    ]
+    return table(("suite", "robots", "policy", "success rate (95 %)"), sorted(rows))
 
 
 def cost() -> str:
