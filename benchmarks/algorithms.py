@@ -24,7 +24,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from who_wins import SUCCESS, TABLE, draw, read
 from harl_mapush.runs import run_folder
 from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
 from mapush.extensions.report.figure_style import figure_style, panels
-from mapush.extensions.report.run_logs import Group, RunLog, groups
+from mapush.extensions.report.run_logs import Curve, Group, RunLog
 from mapush.extensions.sweep.child import wait_until_saved
 from mqe.config import load_yaml
 
@@ -45,6 +45,8 @@ TRAIN = (sys.executable, "-m", "mapush.extensions.sweep.child")
 TEST = (sys.executable, "-m", "mapush", "test")
 NUM_PROFILE_POINTS = 51
 FEWEST_RUNS = 3  # for an interval, and for a comparison of two algorithms
+
+Records = dict[str, Any]  # success by environment, task, algorithm, seed and step
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,13 @@ def jobs(spec: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Job]:
         test = ["--suite", task["suite"], "--num_episodes", str(spec["num_episodes"])]
         test += ["--team_only", *_set(task["test"])]
         for seed in arguments.seeds or spec["seeds"]:
-            for family in spec["families"].values():
+            for family_name, family in spec["families"].items():
+                settings = family["settings"] | task["settings"] | task["budgets"][family_name]
                 for algorithm in family["algorithms"]:
                     if arguments.algorithms and algorithm not in arguments.algorithms:
                         continue
                     train = ["--preset", family["preset"], "--algo", algorithm]
-                    train += ["--seed", str(seed), *_set(family["settings"] | task["settings"])]
+                    train += ["--seed", str(seed), *_set(settings)]
                     train += _set(family.get("exceptions", {}).get(algorithm, {}))
                     for text in arguments.set:
                         train += ["--set", text]
@@ -211,27 +214,56 @@ def improvement_interval(
     return float(low), float(high)
 
 
-def marl_eval(runs: dict[str, list[Group]]) -> dict[str, Any]:
+def marl_eval(logs: Mapping[Job, RunLog]) -> Records:
     """Return marl-eval's nested records: environment, task, algorithm, seed, step."""
     tasks: dict[str, Any] = {}
-    for task, task_groups in runs.items():
-        algorithms = tasks.setdefault(task, {})
-        for group in task_groups:
-            seeds = algorithms.setdefault(group.name, {})
-            for log in group.runs:
-                curve = log.curves[SUCCESS]
-                points = zip(curve.env_steps, curve.seconds, curve.values, strict=True)
-                record: dict[str, Any] = {
-                    f"step_{k}": {
-                        "step_count": int(env_steps),
-                        "elapsed_time": round(float(seconds), 1),
-                        "success_rate": [float(value)],
-                    }
-                    for k, (env_steps, seconds, value) in enumerate(points)
-                }
-                record["absolute_metrics"] = {"success_rate": [float(curve.values[-1])]}
-                seeds[f"seed_{log.settings['runner.seed']}"] = record
+    for job, log in logs.items():
+        curve = log.curves[SUCCESS]
+        points = zip(curve.env_steps, curve.seconds, curve.values, strict=True)
+        record: dict[str, Any] = {
+            f"step_{k}": {
+                "step_count": int(env_steps),
+                "elapsed_time": round(float(seconds), 1),
+                "success_rate": [float(value)],
+            }
+            for k, (env_steps, seconds, value) in enumerate(points)
+        }
+        record["absolute_metrics"] = {"success_rate": [float(curve.values[-1])]}
+        seeds = tasks.setdefault(job.task, {}).setdefault(job.algorithm, {})
+        seeds[f"seed_{job.seed}"] = record
     return {"mapush": tasks}
+
+
+def join(earlier: Records, newer: Records) -> Records:
+    """Return both records. A seed that both have is the newer one's."""
+    joined: Records = {"mapush": {}}
+    for records in (earlier, newer):
+        for task, algorithms in records["mapush"].items():
+            for algorithm, seeds in algorithms.items():
+                joined["mapush"].setdefault(task, {}).setdefault(algorithm, {}).update(seeds)
+    return joined
+
+
+def read_groups(records: Records) -> dict[str, list[Group]]:
+    """Return a group for each algorithm, by task, from marl-eval's records."""
+    return {
+        task: [
+            Group(algorithm, (tuple(_log(seed, record) for seed, record in seeds.items()),))
+            for algorithm, seeds in algorithms.items()
+        ]
+        for task, algorithms in records["mapush"].items()
+    }
+
+
+def _log(seed: str, record: Mapping[str, Any]) -> RunLog:
+    """Return the curve of success that a seed's record has."""
+    steps = [step for key, step in record.items() if key.startswith("step_")]
+    curve = Curve(
+        np.array([step["step_count"] for step in steps], dtype=np.float64),
+        np.array([step["elapsed_time"] for step in steps]),
+        np.array([step["success_rate"][0] for step in steps]),
+    )
+    return RunLog(Path(seed), {}, {SUCCESS: curve})
 
 
 def markdown(runs: dict[str, list[Group]]) -> str:
@@ -250,7 +282,7 @@ def markdown(runs: dict[str, list[Group]]) -> str:
             values = finals(group)[None]
             low, high = bootstrap_interval([values])
             interval = f"{low[0]:.3f} to {high[0]:.3f}" if values.size >= FEWEST_RUNS else ""
-            ends = [log.curves["mapush/num_episodes"] for log in group.runs]
+            ends = [log.curves[SUCCESS] for log in group.runs]
             env_steps = np.mean([end.env_steps[-1] for end in ends]) / 1e6
             minutes = np.mean([end.seconds[-1] for end in ends]) / 60.0
             lines.append(
@@ -295,25 +327,10 @@ def draw_profile(task_groups: Sequence[Group]) -> Any:
     return figure
 
 
-def read_groups(todo: Sequence[Job]) -> dict[str, list[Group]]:
-    """Return a group for each algorithm, by task, over runs with a table."""
-    logs: dict[str, dict[str, list[RunLog]]] = {}
-    for job in todo:
-        if (job.folder / TABLE).is_file():
-            of_task = logs.setdefault(job.task, {})
-            of_task.setdefault(job.algorithm, []).append(read(job.folder))
-    return {
-        task: [
-            Group(algorithm, tuple(group.strata[0] for group in groups(several)))
-            for algorithm, several in of_task.items()
-        ]
-        for task, of_task in logs.items()
-    }
-
-
-def write(out: Path, runs: dict[str, list[Group]]) -> None:
-    """Write the JSON, the tables and a figure for each task."""
-    (out / "algorithms.json").write_text(json.dumps(marl_eval(runs), indent=1) + "\n")
+def write(out: Path, records: Records) -> None:
+    """Write the JSON, the tables and figures for each task."""
+    runs = read_groups(records)
+    (out / "algorithms.json").write_text(json.dumps(records, indent=1) + "\n")
     (out / "algorithms.md").write_text(markdown(runs))
     for task, task_groups in runs.items():
         with figure_style():
@@ -334,6 +351,9 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[])
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument(
+        "--earlier", type=Path, nargs="+", default=[], help="algorithms.json of other runs to join"
+    )
+    parser.add_argument(
         "--table_only", action="store_true", help="tables of the runs that are there"
     )
     arguments = parser.parse_args()
@@ -348,7 +368,9 @@ def main() -> int:
     failed = (
         [] if arguments.table_only else run_all(todo, arguments.devices, arguments.side_by_side)
     )
-    write(arguments.out, read_groups(todo))
+    logs = {job: read(job.folder) for job in todo if (job.folder / TABLE).is_file()}
+    earlier = [json.loads(file.read_text()) for file in arguments.earlier]
+    write(arguments.out, functools.reduce(join, [*earlier, marl_eval(logs)]))
     return 1 if failed else 0
 
 

@@ -1,0 +1,64 @@
+"""The comparison of learning algorithms makes its tables from its records."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from argparse import Namespace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mqe.config import load_yaml
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def comparison(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("algorithms")
+
+
+def record(*successes: float) -> dict[str, Any]:
+    """Return marl-eval's record of a run with a checkpoint every million env steps and minute."""
+    steps = {
+        f"step_{k}": {
+            "step_count": (k + 1) * 1_000_000,
+            "elapsed_time": (k + 1) * 60.0,
+            "success_rate": [value],
+        }
+        for k, value in enumerate(successes)
+    }
+    return steps | {"absolute_metrics": {"success_rate": [successes[-1]]}}
+
+
+def test_a_seed_measured_again_replaces_the_earlier_one(comparison: ModuleType) -> None:
+    earlier = {"mapush": {"box": {"happo": {"seed_1": record(0.1, 0.2), "seed_2": record(0.5)}}}}
+    newer = {"mapush": {"box": {"happo": {"seed_1": record(0.9)}, "ippo": {"seed_1": record(0.3)}}}}
+    box = comparison.join(earlier, newer)["mapush"]["box"]
+    assert box["happo"] == {"seed_1": record(0.9), "seed_2": record(0.5)}
+    assert box["ippo"] == {"seed_1": record(0.3)}
+    assert earlier["mapush"]["box"]["happo"]["seed_1"] == record(0.1, 0.2)
+
+
+def test_tables_have_the_last_success_and_the_end_of_each_record(comparison: ModuleType) -> None:
+    seeds = {f"seed_{k}": record(0.1, value) for k, value in enumerate((0.6, 0.7, 0.8))}
+    table = comparison.markdown(comparison.read_groups({"mapush": {"box": {"happo": seeds}}}))
+    assert "| happo | 3 | 0.700 | 0.600 to 0.800 | 0.60, 0.80 | 2.0 | 2.00 |" in table
+
+
+def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(
+    comparison: ModuleType, tmp_path: Path
+) -> None:
+    records = json.loads((BENCHMARKS / "results" / "algorithms.json").read_text())
+    everything = Namespace(out=tmp_path, tasks=[], algorithms=[], seeds=[], set=[])
+    plan = {
+        (job.task, job.algorithm, f"seed_{job.seed}")
+        for job in comparison.jobs(load_yaml(comparison.SPEC), everything)
+    }
+    for task, groups in comparison.read_groups(records).items():
+        for group in groups:
+            assert {(task, group.name, str(log.folder)) for log in group.runs} <= plan
