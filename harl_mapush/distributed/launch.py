@@ -46,15 +46,14 @@ class Launch(NamedTuple):
     @classmethod
     def of_environment(cls) -> Launch:
         """Read rank, sizes and restarts from torchrun's environment variables."""
-        names = (
-            "RANK",
-            "WORLD_SIZE",
-            "LOCAL_RANK",
-            "LOCAL_WORLD_SIZE",
-            "TORCHELASTIC_RESTART_COUNT",
-        )
-        defaults = ["", "", "", "1", "0"]
-        texts = [os.environ.get(name, text) for name, text in zip(names, defaults, strict=True)]
+        variables = {
+            "RANK": "",
+            "WORLD_SIZE": "",
+            "LOCAL_RANK": "",
+            "LOCAL_WORLD_SIZE": "1",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+        }
+        texts = [os.environ.get(name, default) for name, default in variables.items()]
         if not all(re.fullmatch("[0-9]{1,9}", text) for text in texts):
             return cls()
         launch = cls(*map(int, texts))
