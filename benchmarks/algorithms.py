@@ -6,7 +6,7 @@ that was stopped goes on where it was: whole runs stay, begun ones resume. Then 
 the runs,
 
 - ``algorithms.json``: success by step and seed, in the format of marl-eval (Gorsane et al., 2022),
-- ``algorithms.md``: a row for each algorithm, and for pairs the probability of improvement,
+- ``algorithms.md``: tables by algorithm, and for pairs the probability of improvement,
 - ``TASK.png``, ``TASK_profile.png``: success against env steps and wall clock, and the fraction of
   runs above every level of success.
 
@@ -24,7 +24,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -267,48 +267,105 @@ def _log(seed: str, record: Mapping[str, Any]) -> RunLog:
 
 
 def markdown(runs: dict[str, list[Group]]) -> str:
-    """Return two tables for each task: aggregates by algorithm, and improvements by pair."""
+    """Return the tables of each task, and one over all tasks."""
     lines = []
     for task, task_groups in runs.items():
-        ordered = sorted(task_groups, key=lambda group: -interquartile_mean(finals(group)[None])[0])
-        lines += [
-            f"### {task}",
-            "",
-            "| | seeds | IQM of the last success | 95 % interval | worst, best | M env steps "
-            "| minutes |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for group in ordered:
-            values = finals(group)[None]
-            low, high = bootstrap_interval([values])
-            interval = f"{low[0]:.3f} to {high[0]:.3f}" if values.size >= FEWEST_RUNS else ""
-            ends = [log.curves[SUCCESS] for log in group.runs]
-            env_steps = np.mean([end.env_steps[-1] for end in ends]) / 1e6
-            minutes = np.mean([end.seconds[-1] for end in ends]) / 60.0
-            lines.append(
-                f"| {group.name} | {values.size} | {interquartile_mean(values)[0]:.3f} "
-                f"| {interval} | {values.min():.2f}, {values.max():.2f} "
-                f"| {env_steps:.1f} | {minutes:.2f} |"
+        lines += [f"### {task}", "", success_table(task_groups), ""]
+        lines += ["Probability that the row's algorithm beats the column's:", ""]
+        lines += [pair_table(task_groups), ""]
+    return "\n".join([*lines, "### All tasks", "", all_tasks_table(runs), ""])
+
+
+def success_table(task_groups: Sequence[Group]) -> str:
+    """Return a Markdown row for each algorithm, the best first."""
+    rows = []
+    for group in _best_first(task_groups):
+        curves = [_by_million(log) for log in group.runs]
+        shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+        means = [f"{k} M: {np.mean([curve[k] for curve in curves]):.2f}" for k in shared]
+        minutes = np.median([log.curves[SUCCESS].seconds[-1] for log in group.runs]) / 60.0
+        rows.append(
+            (
+                group.name.upper(),
+                f"{len(group.runs)}",
+                _mean_and_interval([finals(group)[None]]),
+                ", ".join(f"{value:.2f}" for value in finals(group)),
+                "; ".join(means),
+                f"{minutes:.1f}",
             )
-        ordered = [group for group in ordered if len(group.runs) >= FEWEST_RUNS]
-        if not ordered:
-            lines.append("")
-            continue
-        lines += ["", "Probability that the row's algorithm beats the column's:", ""]
-        lines.append("| | " + " | ".join(group.name for group in ordered) + " |")
-        lines.append("|---" * (len(ordered) + 1) + "|")
-        for row in ordered:
-            cells = []
-            for column in ordered:
-                if row is column:
-                    cells.append("–")
-                    continue
-                mean = probability_of_improvement(finals(row), finals(column))
-                low, high = improvement_interval(finals(row), finals(column))
-                cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})")
-            lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
+        )
+    return _table(
+        ("", "seeds", "success (95 %)", "each seed", "mean by env steps", "minutes"), rows
+    )
+
+
+def pair_table(task_groups: Sequence[Group]) -> str:
+    """Return the probability that each row's algorithm beats each column's.
+
+    Bold: the 95 % interval does not have 0.5.
+    """
+    ordered = [group for group in _best_first(task_groups) if len(group.runs) >= FEWEST_RUNS]
+    rows = []
+    for row in ordered:
+        cells = [row.name.upper()]
+        for column in ordered:
+            if row is column:
+                cells.append("")
+                continue
+            low, high = improvement_interval(finals(row), finals(column))
+            cell = f"{probability_of_improvement(finals(row), finals(column)):.2f}"
+            cells.append(cell if low <= 0.5 <= high else f"**{cell}**")
+        rows.append(cells)
+    return _table(("", *(group.name.upper() for group in ordered)), rows)
+
+
+def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
+    """Return each algorithm's interquartile mean over the runs of all tasks, the best first.
+
+    Tasks are the strata of its interval.
+    """
+    strata: dict[str, list[np.ndarray]] = {}
+    for task_groups in runs.values():
+        for group in task_groups:
+            strata.setdefault(group.name, []).append(finals(group)[None])
+    whole = {name: values for name, values in strata.items() if len(values) == len(runs)}
+
+    def mean(name: str) -> float:
+        return float(interquartile_mean(np.concatenate(whole[name], axis=1))[0])
+
+    rows = []
+    for name in sorted(whole, key=mean, reverse=True):
+        sizes = ", ".join(f"{values.size}" for values in whole[name])
+        rows.append((name.upper(), sizes, _mean_and_interval(whole[name])))
+    return _table(("", f"seeds of {', '.join(runs)}", "success (95 %)"), rows)
+
+
+def _mean_and_interval(strata: Sequence[np.ndarray]) -> str:
+    """Return the interquartile mean over all runs, and its 95 % interval if there are enough."""
+    values = np.concatenate(strata, axis=1)
+    mean = f"{interquartile_mean(values)[0]:.2f}"
+    if min(stratum.size for stratum in strata) < FEWEST_RUNS:
+        return mean
+    (low,), (high,) = bootstrap_interval(strata)
+    return f"{mean} ({low:.2f} to {high:.2f})"
+
+
+def _by_million(log: RunLog) -> dict[int, float]:
+    """Return a run's success by million env steps."""
+    curve = log.curves[SUCCESS]
+    return {
+        round(env_steps / 1e6): float(value)
+        for env_steps, value in zip(curve.env_steps, curve.values, strict=True)
+    }
+
+
+def _best_first(task_groups: Sequence[Group]) -> list[Group]:
+    return sorted(task_groups, key=lambda group: -interquartile_mean(finals(group)[None])[0])
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def profile(group: Group) -> tuple[np.ndarray, np.ndarray]:

@@ -47,7 +47,22 @@ def test_a_seed_measured_again_replaces_the_earlier_one(comparison: ModuleType) 
 def test_tables_have_the_last_success_and_the_end_of_each_record(comparison: ModuleType) -> None:
     seeds = {f"seed_{k}": record(0.1, value) for k, value in enumerate((0.6, 0.7, 0.8))}
     table = comparison.markdown(comparison.read_groups({"mapush": {"box": {"happo": seeds}}}))
-    assert "| happo | 3 | 0.700 | 0.600 to 0.800 | 0.60, 0.80 | 2.0 | 2.00 |" in table
+    row = "| 3 | 0.70 (0.60 to 0.80) | 0.60, 0.70, 0.80 | 1 M: 0.10; 2 M: 0.70 | 2.0 |"
+    assert f"| HAPPO {row}" in table
+    assert "| HAPPO | 3 | 0.70 (0.60 to 0.80) |" in table
+
+
+def test_a_sure_improvement_is_bold(comparison: ModuleType) -> None:
+    seeds = {
+        name: {f"seed_{k}": record(value) for k, value in enumerate(values)}
+        for name, values in {
+            "a": (0.9, 0.8, 0.7),
+            "b": (0.6, 0.5, 0.4),
+            "c": (0.9, 0.1, 0.2),
+        }.items()
+    }
+    table = comparison.pair_table(comparison.read_groups({"mapush": {"box": seeds}})["box"])
+    assert table.splitlines()[2] == "| A |  | **1.00** | 0.72 |"
 
 
 def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(

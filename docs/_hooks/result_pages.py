@@ -7,9 +7,11 @@ from a machine's own figures, and the sources of the numbers in the sentences of
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,6 @@ from reference_pages import table
 from harl_mapush import test
 from harl_mapush.config import flag_values, load_suite
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
 from mqe.config import load_yaml
 from mqe.tasks.episode_report import wilson_interval
 
@@ -263,42 +264,13 @@ def sizes() -> str:
     return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
 
 
-def algorithms() -> str:
-    """Return the table of learning algorithms on the reference's box, from marl-eval's records."""
+def algorithms(part: str, task: str | None) -> str:
+    """Return a table of the comparison of learning algorithms, for one task or over all."""
+    sys.path.append(str(RESULTS.parent))
+    comparison = importlib.import_module("algorithms")
     text = (RESULTS / "algorithms.json").read_text(encoding="utf-8")
-    rows = []
-    for name, seeds in json.loads(text)["mapush"]["box"].items():
-        curves = [_checkpoints(record) for record in seeds.values()]
-        shared = sorted(set.intersection(*(set(curve) for curve in curves)))
-        means = [
-            f"{millions} M: {np.mean([curve[millions][0] for curve in curves]):.2f}"
-            for millions in shared
-        ]
-        last = np.array([curve[shared[-1]][0] for curve in curves])
-        (low,), (high,) = bootstrap_interval([last[None]])
-        minutes = np.mean([curve[shared[-1]][1] for curve in curves]) / 60.0
-        rows.append(
-            (
-                name.upper(),
-                f"{len(seeds)}",
-                f"{interquartile_mean(last):.2f} ({low:.2f} to {high:.2f})",
-                ", ".join(f"{value:.2f}" for value in last),
-                "; ".join(means),
-                f"{minutes:.1f}",
-            )
-        )
-    rows.sort(key=lambda row: row[2], reverse=True)
-    head = ("", "seeds", "success (95 %)", "each seed", "mean by env steps", "minutes")
-    return table(head, rows)
-
-
-def _checkpoints(record: Mapping[str, Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
-    """Return success and elapsed time [s] by millions of env steps, from a run's record."""
-    steps = [step for key, step in record.items() if key.startswith("step_")]
-    return {
-        round(step["step_count"] / 1e6): (step["success_rate"][0], step["elapsed_time"])
-        for step in steps
-    }
+    runs = comparison.read_groups(json.loads(text))
+    return getattr(comparison, part)(runs if task is None else runs[task])
 
 
 def poses() -> str:
@@ -578,7 +550,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "pushing": pushing,
     "sizes": sizes,
     "poses": poses,
-    "algorithms": algorithms,
+    "algorithms": partial(algorithms, "success_table", "box"),
+    "algorithms_team2": partial(algorithms, "success_table", "team2"),
+    "algorithms_pairs": partial(algorithms, "pair_table", "team2"),
+    "algorithms_all": partial(algorithms, "all_tasks_table", None),
     "navigation": navigation,
     "robustness": robustness,
     "strain": strain,
