@@ -131,3 +131,12 @@ def test_trunks_have_the_size_of_their_shapes() -> None:
     torch.testing.assert_close(trunks.half_size[0], tensor([0.23905, 0.05]))
     torch.testing.assert_close(trunks.center[0], tensor([0.05095, 0.0]))
     assert trunks.length == pytest.approx(float(2.0 * trunks.half_size[:, 0].min()))
+
+
+def test_the_marks_of_a_trunk_lie_about_its_shapes_middle() -> None:
+    trunks = Trunks(Robots([ROBOTS["go1"]]))
+    left = tensor([1.0, 2.0, 0.0, 1.0]).view(1, 1, 1, 4)  # at (1, 2), headed along y
+    middle, nose, tail = trunks.marks(left)[0, 0, 0]
+    torch.testing.assert_close(middle, tensor([1.0, 2.05095]))
+    torch.testing.assert_close(nose, tensor([1.0, 2.29]))
+    torch.testing.assert_close(tail, tensor([1.0, 1.8119]))

@@ -146,6 +146,14 @@ def taught(env: ToyEnv, action: float, **settings: Any) -> TaughtHasac:
     return TaughtHasac(cfg, NetworkCfg((16,)), spec)
 
 
+def test_a_teachers_actions_have_noise_while_a_team_warms_up() -> None:
+    env = ToyEnv(500)
+    obs, _ = env.reset()
+    actions = taught(env, 0.1).act_untrained(obs)
+    assert float(actions.mean()) == pytest.approx(0.1, abs=0.03)
+    assert float(actions.std()) == pytest.approx(0.2, abs=0.02)
+
+
 @pytest.mark.slow
 def test_a_team_imitates_its_teacher_less_and_less() -> None:
     env = ToyEnv(8)
