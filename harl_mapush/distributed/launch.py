@@ -116,7 +116,8 @@ def joined(
         if on_gpu:
             ranks.sum_(torch.zeros(1, device=device))
             torch.cuda.synchronize(device)
-            stack.enter_context(ended_if_stuck(end, _PATIENCE.total_seconds()))
+            patience_s = _PATIENCE.total_seconds()
+            stack.enter_context(ended_if_stuck(end, patience_s, lambda: ranks.num_messages))
         try:
             yield ranks
             if ranks.ends_together:

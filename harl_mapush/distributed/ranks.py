@@ -44,6 +44,7 @@ class Ranks:
         self.rank = rank
         self.size = size
         self._host = host
+        self.num_messages = 0  # sent outside CUDA graphs
         # Whether all ranks end together; False if this rank ends without the others' knowledge.
         self.ends_together = True
 
@@ -220,6 +221,7 @@ class Ranks:
 
     def _meet(self, meeting: Callable[[], Any]) -> None:
         """Send a message between all ranks. Raise RankLostError if it fails."""
+        self.num_messages += 1
         try:
             meeting()
         except RuntimeError as error:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 import torch.distributed as dist
 
@@ -24,17 +24,20 @@ _HOST_MESSAGES = str(Path(dist.__file__).parent)  # Their waits end by themselve
 
 
 @contextmanager
-def ended_if_stuck(end: Callable[[], None], patience_s: float) -> Iterator[None]:
+def ended_if_stuck(
+    end: Callable[[], None], patience_s: float, num_messages: Callable[[], int]
+) -> Iterator[None]:
     """Context manager: call ``end`` in a thread if the main thread stays in one line of one call
     for ``patience_s``, or after a signal for ``STUCK_S``.
 
-    A message on the host is no such line. Only for the main thread.
+    A message on the host is no such line, and whoever sends messages is not stuck. Only for the
+    main thread.
     """
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
     is_over = threading.Event()
     former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    arguments = (threading.get_ident(), is_over, end)
+    arguments = (threading.get_ident(), is_over, end, num_messages)
     threading.Thread(target=_watch, args=(receiver, *arguments), daemon=True).start()
     threading.Thread(target=_end_if_stuck, args=(patience_s, *arguments), daemon=True).start()
     try:
@@ -45,29 +48,35 @@ def ended_if_stuck(end: Callable[[], None], patience_s: float) -> Iterator[None]
         sender.close()
 
 
-def _watch(
-    receiver: socket.socket, thread: int, is_over: threading.Event, end: Callable[[], None]
-) -> None:
+def _watch(receiver: socket.socket, *arguments: Any) -> None:
     """Close ``receiver`` at the end alone, since each further signal sends a byte."""
     with receiver:
         receiver.recv(1)
-        _end_if_stuck(STUCK_S, thread, is_over, end)
+        _end_if_stuck(STUCK_S, *arguments)
 
 
 def _end_if_stuck(
-    limit_s: float, thread: int, is_over: threading.Event, end: Callable[[], None]
+    limit_s: float,
+    thread: int,
+    is_over: threading.Event,
+    end: Callable[[], None],
+    num_messages: Callable[[], int],
 ) -> None:
     """Call ``end`` once a thread stays in one line for ``limit_s``. Return when the context
     ends.
+
+    A frame that is kept keeps its tensors and their graph, which no CUDA graph can be captured
+    beside. So a call is known by its frame's address and the number of messages.
     """
     looks = 0
-    position: tuple[FrameType, int] | None = None
+    position = (0, 0, 0)
     while looks * _LOOK_S < limit_s:
         if is_over.wait(_LOOK_S):
             return
         frame = sys._current_frames()[thread]
         before = position
-        position = (frame, frame.f_lasti)
+        position = (id(frame), frame.f_lasti, num_messages())
         is_on_host = frame.f_code.co_filename.startswith(_HOST_MESSAGES + os.sep)
+        del frame
         looks = looks + 1 if position == before and not is_on_host else 0
     end()

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from harl_mapush.distributed import stuck
 STUCK_S = 0.5
 ENDED = 5
 WORKED = 0
+messages: list[None] = []
 
 
 def wait_forever() -> None:
@@ -38,6 +40,7 @@ def work() -> None:
 
 def pause() -> None:
     time.sleep(STUCK_S / 20)
+    messages.append(None)
 
 
 def pause_for_signal() -> None:
@@ -111,7 +114,7 @@ def start_process(case: Case, err: Path) -> int:
         stuck._LOOK_S = STUCK_S / 24
         signal.signal(signal.SIGTERM, lambda *_: None)
         patience_s = 99.0 if case.has_signal else STUCK_S
-        with stuck.ended_if_stuck(lambda: os._exit(ENDED), patience_s):
+        with stuck.ended_if_stuck(lambda: os._exit(ENDED), patience_s, messages.__len__):
             if case.has_signal:
                 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
             case.main()
@@ -153,9 +156,22 @@ def test_a_message_on_the_host_ends_by_itself(endings: dict[str, Ending]) -> Non
 
 
 def test_nothing_watches_after_the_end() -> None:
-    with stuck.ended_if_stuck(lambda: None, 99.0):
+    with stuck.ended_if_stuck(lambda: None, 99.0, messages.__len__):
         pass
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_watched_calls_objects_go_with_it(monkeypatch) -> None:
+    """Its tensors would keep a gradient's graph, beside which no CUDA graph can be captured."""
+    monkeypatch.setattr(stuck, "_LOOK_S", 0.1)
+
+    def call() -> weakref.ref[threading.Event]:
+        kept = threading.Event()
+        time.sleep(0.25)
+        return weakref.ref(kept)
+
+    with stuck.ended_if_stuck(lambda: None, 99.0, messages.__len__):
+        assert call()() is None
 
 
 def test_nothing_watches_after_the_end_of_a_rank_with_a_signal(endings: dict[str, Ending]) -> None:
