@@ -36,6 +36,7 @@ MAX_TRUNK_SHAPES = 3  # more become one box
 _SLIMNESS = 0.7  # radius of a link without a shape, over the foot's
 # Go2: 25 N m/rad and 0.8 N m s/rad for 15.2 kg on links of 0.213 m
 _STIFFNESS = 25.0 / (15.2 * 0.213)  # over mass and length
+_SLENDERNESS = 0.213 / 0.0955  # a wider leg needs motors as a longer one
 _DAMPING = 0.8 / (25.0 * math.sqrt(0.213))  # over stiffness and the length's root
 
 
@@ -79,7 +80,8 @@ def read_robot_file(path: Path) -> RobotFile:
         raise file.refuse(
             f"its legs are {lengths.sum():.4g} m long; give lengths in metres, not in millimetres"
         )
-    stiffness = _STIFFNESS * float(file.model.body_mass.sum()) * length
+    lever = max(length, _SLENDERNESS * abs(chains[0].side))
+    stiffness = _STIFFNESS * float(file.model.body_mass.sum()) * lever
     foot_radius = float(file.model.geom_size[chains[0].foot, 0])
     notes = [*file.notes, *_notes(file, chains)]
     legs = [pose.leg(name, chain, notes) for name, chain in zip(LEGS, chains, strict=True)]

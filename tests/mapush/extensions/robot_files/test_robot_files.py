@@ -191,6 +191,17 @@ def test_a_robot_with_wide_calves_stands_on_its_feet(reach, tmp_path):
         assert box.pos[2] - box.size[2] == pytest.approx(-GO1.link_lengths[1])
 
 
+def test_wide_legs_have_the_motors_of_longer_ones(tmp_path):
+    spec = go1_spec()
+    for leg in LEGS:
+        thigh = spec.body(f"go1/{leg}_thigh")
+        thigh.pos = thigh.pos * (1.0, 2.0, 1.0)
+    robot = read_robot_file(write(spec, tmp_path / "wide.xml")).cfg
+    assert robot.legs[0].side == pytest.approx(0.16)
+    as_long = 0.16 * 0.213 / 0.0955  # [m] a Go2's links, were they as slender
+    assert robot.stiffness == pytest.approx(25.0 / 15.2 * GO1.mass * as_long / 0.213, rel=1e-3)
+
+
 def test_a_robot_on_its_shins_is_told():
     wide = Shape("box", (0.02, 0.01, 0.1), (-0.02, 0.0, -0.12))
     legs = [leg._replace(shapes=(*leg.shapes[:2], (wide,))) for leg in GO1.legs]
