@@ -46,6 +46,7 @@ def pause() -> None:
 def pause_for_signal() -> None:
     """Wait until the signal has come."""
     time.sleep(0.4)
+    messages.append(None)
 
 
 def send_signals() -> None:
