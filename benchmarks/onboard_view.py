@@ -1,12 +1,15 @@
-"""A picture from above of one robot's sight: field of view, hidden ground, detections and memory.
+"""Pictures from above of one robot's sight: field of view, hidden ground, detections and memory.
 
 ``python benchmarks/onboard_view.py --figure docs/onboard_view.webp`` lets a script with exact
 observations move the robots of a suite, and draws a moment for sensors of 90 and of 360 degrees.
+``--policy RUN --figure film.webp`` films a trained team, one picture beside the other for each
+robot.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 from typing import Any
 
 import torch
@@ -14,10 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
+from PIL import Image
 from torch import Tensor
 
 from harl_mapush import config
 from harl_mapush.config.suites import load_suite
+from harl_mapush.runs import checkpoint, evaluation_worlds
+from harl_mapush.runs.policy import load_team
 from mapush.extensions.pivoting.exact_observations import ExactObservations
 from mqe.config import merge
 from mqe.env.environment import MultiAgentEnv
@@ -45,6 +51,39 @@ def moment(suite: str, num_agents: int, seed: int, seconds: float) -> MultiAgent
     for _ in range(round(seconds / (env.decision_period * env.step_dt))):
         state = env.step(team(exact(state.unsqueeze(1)))).state
     return env
+
+
+def film(arguments: argparse.Namespace) -> None:
+    """Save a film of a policy's episode, with four pictures per simulated second."""
+    folder = checkpoint.resolve(arguments.policy)
+    suite = load_suite(arguments.suite).worlds
+    over = merge(dict(suite), {"task": {"object": arguments.object}})
+    cfg = evaluation_worlds.settings(folder, over, num_envs=1)
+    env = make_env(cfg.env, SimCfg("mujoco", "cpu", 1), cfg.task, arguments.seed)
+    team = load_team(folder, env)
+    obs, _ = env.reset()
+    period = env.decision_period * env.step_dt
+    pictures = []
+    for decision in range(round(arguments.seconds / period)):
+        if decision % round(0.25 / period) == 0:
+            figure = Figure(figsize=(3.2 * env.num_agents, 3.5), layout="constrained")
+            FigureCanvasAgg(figure)
+            row = figure.subplots(1, env.num_agents, squeeze=False)[0]
+            for robot, axes in enumerate(row):
+                draw(axes, env, robot)
+                axes.set(xlabel="", ylabel="", xticks=[], yticks=[])
+                axes.set_title(f"robot {robot}, {decision * period:.0f} s")
+            picture = io.BytesIO()
+            figure.savefig(picture, dpi=90, format="png")
+            pictures.append(Image.open(picture).convert("RGB"))
+        step = env.step(team(obs))
+        if bool(step.terminated.any() | step.truncated.any()):
+            break
+        obs = step.obs
+    first, *others = pictures
+    first.save(
+        arguments.figure, save_all=True, append_images=others, duration=125, loop=0, quality=25
+    )
 
 
 def draw(axes: Axes, env: MultiAgentEnv, robot: int) -> None:
@@ -131,9 +170,15 @@ def main() -> None:
     parser.add_argument("--robot", type=int, default=0)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--policy", help="team to film: a run, a checkpoint or pretrained:NAME")
+    parser.add_argument("--suite", default="onboard_90", help="suite of the film")
+    parser.add_argument("--object", default="cuboid", help="object of the film")
     arguments = parser.parse_args()
     load_extensions()
     torch.set_num_threads(1)
+    if arguments.policy is not None:
+        film(arguments)
+        return
     figure = Figure(figsize=(9.0, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     both = figure.subplots(1, 2)
