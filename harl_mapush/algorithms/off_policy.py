@@ -52,6 +52,8 @@ class OffPolicy(Team):
     formulas: OffPolicyFormulas
     formula_sets = OFF_POLICY_FORMULAS
     fuses_adam = True
+    critic_class = TwinCritic
+    replay_class = RingReplay
     follows_first_critic = False  # whether actors learn from the first critic only
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -64,8 +66,8 @@ class OffPolicy(Team):
         self.world_share: tuple[int, int] | None = None
 
         # Critics
-        critic = TwinCritic(self.network, spec.state_size, spec.action_sizes, spec.state_sets)
-        self.critic = critic.to(self.device)
+        sizes = (spec.state_size, spec.action_sizes, spec.state_sets)
+        self.critic = self.critic_class(self.network, *sizes).to(self.device)
         self.critic_optimizer = self.make_optimizer(self.critic, cfg.critic_learning_rate)
         (self.target_critic,), self.targets = targets_of([self.critic], [self.critic_optimizer])
 
@@ -163,6 +165,10 @@ class OffPolicy(Team):
     ) -> Tensor:
         """Return one actor's loss, given the critics' values (2 or 1, B, G) of joint actions."""
 
+    def critic_loss(self, loss: Tensor, batch: Batch) -> Tensor:
+        """Return the critics' loss, given the part of their values."""
+        return loss
+
     def further_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return further parts of a shared actor's loss by name, with all_at_once."""
         return {}
@@ -219,7 +225,9 @@ class OffPolicy(Team):
         cfg = self.cfg
         shape = self.replay_shape(num_envs, num_rings)
         check_room(shape.nbytes, self.device, "algorithm.buffer_size", cfg.buffer_size)
-        replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
+        replay = self.replay_class(
+            shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks
+        )
         return ReplayExperience(
             replay, self.device, self.team_rewards, self.update_norm, is_saved=cfg.save_replay
         )
@@ -368,7 +376,7 @@ class OffPolicy(Team):
             next_actions, bonus = self.next_decisions(batch.next_obs)
             next_values = self.target_critic(batch.next_state, next_actions)
             target = self._target(batch, next_values, bonus)
-        values = self.critic(batch.state, self._joint(batch.actions.unbind(1)))
+        values = self.critic(batch.state, torch.cat(self._own(batch.actions), dim=-1))
 
         # Errors of both critics.
         weights = None
@@ -380,7 +388,8 @@ class OffPolicy(Team):
         loss = td.weighted_mean(errors[0], weights)
         loss = loss + second_share * td.weighted_mean(errors[1], weights)
 
-        norm = _step(self.critic_optimizer, loss, cfg.max_grad_norm, weights)
+        whole = self.critic_loss(loss, batch)
+        norm = _step(self.critic_optimizer, whole, cfg.max_grad_norm, weights)
         return {
             "critic/value_loss": loss.detach(),
             "critic/value": values.detach().mean(),
@@ -487,11 +496,6 @@ class OffPolicy(Team):
     def _own(self, actions: Tensor) -> list[Tensor]:
         """Return every agent's actions (N, own U) from the team's (N, A, U)."""
         return [actions[:, i, :size] for i, size in enumerate(self.spec.action_sizes)]
-
-    def _joint(self, actions: Sequence[Tensor]) -> Tensor:
-        """Return joint actions (B, sum of U) from every agent's (B, U)."""
-        parts = [x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)]
-        return torch.cat(parts, dim=-1)
 
     # Saving
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from harl_mapush.distributed.ranks import ALONE, Ranks
 
 # Bits of a transition's flags
-_TERMINATED = 1
-_DONE = 2
-_VALID = 4
+TERMINATED = 1
+DONE = 2
+VALID = 4
 
-_ENDED = _TERMINATED | _DONE
+_ENDED = TERMINATED | DONE
 
 # Tensors of a replay buffer's state
 _STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
@@ -174,7 +174,7 @@ class RingReplay:
         torch.cat([part.reshape(envs, -1) for part in after], dim=1, out=self.there[row])
         self.rewards[row] = x.rewards
         by_task = x.terminated.all(dim=1)
-        self.flags[row] = by_task * _TERMINATED + x.done * _DONE + x.valid * _VALID
+        self.flags[row] = by_task * TERMINATED + x.done * DONE + x.valid * VALID
         if self.shape.ends_apart:
             self.ends[row] = (x.terminated & ~x.done.unsqueeze(1)) * _ENDED
 
@@ -189,7 +189,7 @@ class RingReplay:
     def cut(self, ring: int) -> None:
         """End a ring's episodes at its newest decision, as a time-out does."""
         if self.num_added[ring]:
-            self.flags[self._row(ring, self.num_added[ring] - 1)] |= _DONE
+            self.flags[self._row(ring, self.num_added[ring] - 1)] |= DONE
 
     # Drawing
 
@@ -248,8 +248,8 @@ class RingReplay:
         newest = self.newest[ring]
         for _ in range(self.num_steps - 1):
             after = first + (last - first + shape.num_envs) % shape.ring_size
-            continues = continues & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
-            continues = continues & (flags[after] & _VALID != 0)
+            continues = continues & (flags[last] & DONE == 0) & (last // shape.num_envs != newest)
+            continues = continues & (flags[after] & VALID != 0)
             returns = returns + torch.where(continues, factor, 0.0).unsqueeze(1) * rewards[after]
             factor = torch.where(continues, factor * self.gamma, factor)
             last = torch.where(continues, after, last)
@@ -269,7 +269,7 @@ class RingReplay:
             actions=actions.view(by_agent),
             active=active,
             returns=returns,
-            discount=torch.where(flags[last] & _TERMINATED != 0, 0.0, factor),
+            discount=torch.where(flags[last] & TERMINATED != 0, 0.0, factor),
             next_obs=next_obs.view(by_agent),
             next_state=next_state.view(by_view),
         )
@@ -299,7 +299,7 @@ class RingReplay:
         self.num_added = list(num_added)
 
         # Worlds may have moved to another rank, so the places of valid transitions are recomputed.
-        is_valid = self.flags & _VALID != 0
+        is_valid = self.flags & VALID != 0
         self.order.copy_(torch.argsort((~is_valid).to(torch.uint8), dim=1, stable=True))
         self.num_valid.copy_(is_valid.sum(dim=1))
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)

@@ -31,15 +31,14 @@ from tests.support.toy import ToyEnv
 from tests.support.trials import for_trial
 
 OWN = "replaying"  # a member of the tests' own, with a replay
-NAMES = [*ALGORITHMS, OWN, "haspo"]
+EXAMPLES = {"haspo": "own_algorithm.py", "latent_hasac": "latent_hasac.py"}
+NAMES = [*ALGORITHMS, OWN, *EXAMPLES]
 
 
-def example() -> AlgorithmEntry:
-    """Return the names registered by ``examples/own_algorithm.py``, and unregister them
-    afterwards.
-    """
-    runpy.run_path(str(ROOT / "examples" / "own_algorithm.py"))
-    return ALGORITHMS.pop("haspo")
+def example(name: str) -> AlgorithmEntry:
+    """Return the algorithm that an example registers, and unregister it afterwards."""
+    runpy.run_path(str(ROOT / "examples" / EXAMPLES[name]))
+    return ALGORITHMS.pop(name)
 
 
 def members(contract: type) -> list[str]:
@@ -75,7 +74,8 @@ class ThroughAlgorithm(Through):
 @pytest.fixture(autouse=True)
 def contracts_alone(monkeypatch) -> None:
     monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, Replaying))
-    monkeypatch.setitem(ALGORITHMS, "haspo", example())
+    for name in EXAMPLES:
+        monkeypatch.setitem(ALGORITHMS, name, example(name))
     for name, entry in list(ALGORITHMS.items()):
         narrow = entry._replace(cls=lambda *args, cls=entry.cls: ThroughAlgorithm(cls(*args)))
         monkeypatch.setitem(ALGORITHMS, name, narrow)
