@@ -57,8 +57,9 @@ class Job:
     algorithm: str
     seed: int
     folder: Path
-    train: tuple[str, ...]  # arguments of ``mapush train``
-    test: tuple[str, ...]  # arguments of ``mapush test``, without the run
+    train: tuple[str, ...]  # arguments of ``mapush train``, without imports
+    test: tuple[str, ...]  # arguments of ``mapush test``, without imports and the run
+    imports: tuple[str, ...] = ()  # flags of both, for an algorithm in a module of one's own
 
 
 def jobs(spec: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Job]:
@@ -80,7 +81,11 @@ def jobs(spec: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Job]:
                     for text in arguments.set:
                         train += ["--set", text]
                     folder = arguments.out / task_name / f"{algorithm}_{seed}"
-                    yield Job(task_name, algorithm, seed, folder, tuple(train), tuple(test))
+                    module = spec["imports"].get(algorithm)
+                    imports = ("--import", module) if module else ()
+                    yield Job(
+                        task_name, algorithm, seed, folder, tuple(train), tuple(test), imports
+                    )
 
 
 def _set(settings: dict[str, Any]) -> list[str]:
@@ -105,7 +110,7 @@ def train(job: Job, device: str) -> None:
         words = ("--resume", str(job.folder))
     else:
         words = (*job.train, "--out", str(job.folder))
-    call(job, environment, *TRAIN, *words, "--device", device)
+    call(job, environment, *TRAIN, *words, *job.imports, "--device", device)
 
 
 def test(job: Job) -> None:
@@ -115,7 +120,7 @@ def test(job: Job) -> None:
         return
     partial = table.with_suffix(".partial.csv")
     where = ("--device", "cpu", "--csv", str(partial))
-    call(job, None, *TEST, str(job.folder), "--all_checkpoints", *job.test, *where)
+    call(job, None, *TEST, str(job.folder), "--all_checkpoints", *job.test, *job.imports, *where)
     partial.rename(table)
 
 

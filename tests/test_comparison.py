@@ -1,19 +1,27 @@
-"""The comparison of learning algorithms makes its tables from its records."""
+"""The comparison of learning algorithms: records, tables, and a kill."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
+from harl_mapush.callbacks.curves import read_points
+from harl_mapush.runs import run_folder
+from mapush.extensions.sweep.child import wait_until_saved
 from mqe.config import load_yaml
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture
@@ -77,3 +85,63 @@ def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(
     for task, groups in comparison.read_groups(records).items():
         for group in groups:
             assert {(task, group.name, str(log.folder)) for log in group.runs} <= plan
+
+
+def plan(folder: Path) -> Path:
+    """Write a plan of two short runs."""
+    path = folder / "plan.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "seeds": [1],
+                "num_episodes": 1,
+                "imports": {"haspo": "examples.own_algorithm"},
+                "families": {
+                    "on-policy": {
+                        "preset": "smoke",
+                        "algorithms": ["haspo", "mappo"],
+                        "settings": {"sim.name": "mujoco", "runner.checkpoint_interval": 60_000},
+                    }
+                },
+                "tasks": {
+                    "box": {
+                        "minutes": 1,
+                        "suite": "reference",
+                        "test": {"task.episode_length_s": 1.0},
+                        "settings": {},
+                        "budgets": {"on-policy": {"runner.num_env_steps": 60_000}},
+                    }
+                },
+            }
+        )
+    )
+    return path
+
+
+@pytest.mark.slow
+def test_a_killed_comparison_goes_on_where_it_was(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [sys.executable, "benchmarks/algorithms.py", str(out), "--spec", str(plan(tmp_path))]
+    words += ["--devices", "cpu"]
+    first = out / "box" / "haspo_1"
+    with subprocess.Popen(words, cwd=ROOT) as process:
+        log = first.with_suffix(".log")
+        while not log.is_file() or " env steps " not in log.read_text():
+            assert process.poll() is None
+            time.sleep(0.2)
+        process.kill()
+    wait_until_saved(first)
+    ((saved, _),) = run_folder.checkpoints(first)
+    assert 0 < saved < 60_000
+
+    assert subprocess.run(words, cwd=ROOT, check=False).returncode == 0
+    points = read_points(first)["mapush/num_episodes"]
+    steps = [point.step for point in points]
+    assert set(np.diff(steps)) == {steps[0]}  # nothing lost, nothing twice
+    assert steps[-1] >= 60_000
+
+    tables = {path: path.stat().st_mtime_ns for path in out.glob("box/*/checkpoints.csv")}
+    assert len(tables) == 2
+    assert subprocess.run(words, cwd=ROOT, check=False).returncode == 0
+    assert tables == {path: path.stat().st_mtime_ns for path in tables}
+    assert "| HASPO | 1 |" in (out / "algorithms.md").read_text()

@@ -264,13 +264,12 @@ def sizes() -> str:
     return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
 
 
-def algorithms(part: str, task: str | None) -> str:
-    """Return a table of the comparison of learning algorithms, for one task or over all."""
+def algorithms(part: str, task: str) -> str:
+    """Return a table of the comparison of learning algorithms on one task."""
     sys.path.append(str(RESULTS.parent))
     comparison = importlib.import_module("algorithms")
     text = (RESULTS / "algorithms.json").read_text(encoding="utf-8")
-    runs = comparison.read_groups(json.loads(text))
-    return getattr(comparison, part)(runs if task is None else runs[task])
+    return getattr(comparison, part)(comparison.read_groups(json.loads(text))[task])
 
 
 def poses() -> str:
@@ -551,9 +550,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "poses": poses,
     "algorithms": partial(algorithms, "success_table", "box"),
-    "algorithms_team2": partial(algorithms, "success_table", "team2"),
-    "algorithms_pairs": partial(algorithms, "pair_table", "team2"),
-    "algorithms_all": partial(algorithms, "all_tasks_table", None),
+    "algorithms_pairs": partial(algorithms, "pair_table", "box"),
     "navigation": navigation,
     "robustness": robustness,
     "strain": strain,
