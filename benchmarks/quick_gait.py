@@ -6,6 +6,7 @@ It takes ten seconds of a core, and gaits of any robot. ``mapush test GAIT --sui
 whole examination.
 """
 
+import argparse
 import json
 import sys
 
@@ -20,10 +21,14 @@ from mqe.registry import SimCfg
 
 def main() -> None:
     """Print the metrics of the command grid and the wall."""
-    gait, robot = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("gait")
+    parser.add_argument("robot")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     examination.ROBOTS_A_CELL = 1
-    walker = Walker(load_gait(gait, torch.device("cpu")), SimCfg("mujoco", "cpu", 1), 1, robot)
+    gait = load_gait(arguments.gait, torch.device("cpu"))
+    walker = Walker(gait, SimCfg("mujoco", "cpu", 1), 1, arguments.robot)
     with torch.no_grad():
         metrics = examination.track(walker) | examination.push_wall(walker)
     sys.stdout.write(json.dumps(metrics, indent=2) + "\n")

@@ -45,7 +45,7 @@ def test_a_map_that_changed_is_noticed(tmp_path, monkeypatch, capsys) -> None:
 
     map_file.write_text(MAP.replace("1.5, 0]}", "1.4, 0]}"))
     assert test.main([str(run), *CALCULATOR]) == 0
-    assert f"another one of that name{map_file}" in capsys.readouterr().out
+    assert f"another one of that name {map_file}" in capsys.readouterr().out
     alone = shutil.copytree(last, tmp_path / "checkpoint")
     assert test.main([str(alone), *CALCULATOR]) == 0
     assert "another one of that name" in capsys.readouterr().out
