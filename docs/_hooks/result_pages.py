@@ -415,12 +415,12 @@ def strain() -> str:
         if row["suite"] in STRAINS:
             found.setdefault(row["condition"], {})[row["policy"]] = row
     forces = machines()["strain"]
+    names = [name for suite in STRAINS for name in load_suite(suite).conditions]
     rows = []
-    for suite in STRAINS:
-        for name in load_suite(suite).conditions:
-            rates = [found.get(name, {}).get(policy) for policy in (ANY, SCRIPT)]
-            pushes = map(str, forces.get(name, ("", "", "")))
-            rows.append((name, *pushes, *("" if row is None else _counted(row) for row in rates)))
+    for name in dict.fromkeys(names):
+        rates = [found.get(name, {}).get(policy) for policy in (ANY, SCRIPT)]
+        pushes = map(str, forces.get(name, ("", "", "")))
+        rows.append((name, *pushes, *("" if row is None else _counted(row) for row in rates)))
     heads = ("sliding it", "least", "a robot can", "`any`", "script")
     return table(("world", *heads), rows)
 
