@@ -235,7 +235,8 @@ class LatentHasac(Hasac):
             step = self.critic.model(obs, state, actions.unflatten(-1, (self.num_agents, -1)))
             returns = returns + discount * (step.reward + bonus / scale).unsqueeze(1)
             discount = discount * self.cfg.gamma * step.continuing.sigmoid().unsqueeze(1)
-            obs, state = step.obs, step.state
+            obs = step.obs
+            state = step.state
         imagined = batch._replace(next_obs=obs, next_state=_with_obs(state, obs))
         return imagined._replace(returns=returns, discount=discount)
 
