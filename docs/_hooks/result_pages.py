@@ -425,16 +425,6 @@ def strain() -> str:
     return table(("world", *heads), rows)
 
 
-def large_teams() -> str:
-    """Return the table of six and eight robots with the tank, and of one robot fewer."""
-    rows = [
-        (f"`{row['suite']}`", f"{row['robots']}", _policy(row), _of(row))
-        for row in _rows()
-        if row["object"] == "tank"
-    ]
-    return table(("suite", "robots", "policy", "success rate (95 %)"), sorted(rows))
-
-
 def cost() -> str:
     """Return the table of the time that all rows take, from the rows that have their time."""
     rows = _rows()

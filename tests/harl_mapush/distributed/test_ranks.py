@@ -60,6 +60,15 @@ def test_a_gradient_counts_by_the_rows_it_is_the_mean_of() -> None:
         assert float(kl) == pytest.approx(0.2)
 
 
+def test_a_rank_counts_its_messages(monkeypatch) -> None:
+    """Whoever sends some is not stuck."""
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_: None)
+    ranks = Ranks(0, 2)
+    ranks.sum_(torch.zeros(1))
+    ranks.max_(torch.zeros(1))
+    assert ranks.num_messages == 2
+
+
 def test_numbers_are_drawn_for_all_ranks_and_each_takes_its_rows() -> None:
     whole = torch.randn((6, 2), generator=torch.Generator().manual_seed(4))
 
