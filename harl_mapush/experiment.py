@@ -67,7 +67,7 @@ def run(cfg: RunCfg, start: Start) -> int:
         with ranks.together():
             if ranks.is_first:
                 folder = start.open_folder(stack, say)
-        start = start._replace(folder=ranks.first(folder))
+        start = start._replace(folder=ranks.gather(folder)[0])
 
         cfg = _stored_settings(cfg, machine, ranks.size, built.env.num_agents)
         record = start.record(cfg, built)

@@ -85,7 +85,7 @@ class CheckpointSaver(Callback):
         except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
             unknown = f"{type(error).__name__}; is the disk full?"
             reason = getattr(error, "strerror", None) or unknown
-        reason, lost = self._ranks.first((reason, lost))
+        reason, lost = self._ranks.gather((reason, lost))[0]
         if lost is not None:
             raise lost
         return reason

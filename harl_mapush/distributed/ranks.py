@@ -112,10 +112,7 @@ class Ranks:
 
     def part(self, rows: Tensor) -> Tensor:
         """Return this rank's rows from the rows of all ranks."""
-        if self.size == 1:
-            return rows
-        count = len(rows) // self.size
-        return rows.narrow(0, self.rank * count, count)
+        return rows.chunk(self.size)[self.rank]
 
     def order(self, num_rows: int, generator: torch.Generator) -> Tensor:
         """Draw an order for this rank's ``num_rows`` rows, a part of one order over all rows."""
@@ -144,14 +141,6 @@ class Ranks:
         self._meet(lambda: dist.gather_object(thing, things, dst=0, group=self._host))
         return things or []
 
-    def first(self, thing: _Thing) -> _Thing:
-        """Return rank 0's object."""
-        if self.size == 1:
-            return thing
-        things: list[Any] = [thing]
-        self._meet(lambda: dist.broadcast_object_list(things, src=0, group=self._host))
-        return things[0]
-
     def join_messages(self, message: str | None) -> str | None:
         """Join the messages of all ranks, numbered if there are several. None: no messages."""
         if self.size == 1:
@@ -177,16 +166,18 @@ class Ranks:
             yield
         except ConfigError as error:
             mistake = str(error)
-        mistakes = {
-            rank: text for rank, text in enumerate(self.gather(mistake)) if text is not None
-        }
-        if not mistakes:
+        mistakes = self.gather(mistake)
+        different = set(mistakes)
+        if different == {None}:
             return
         if not self.is_first:
             raise SystemExit(2)
-        if len(mistakes) == self.size and len(set(mistakes.values())) == 1:
-            raise ConfigError(mistakes[0])
-        named = [f"rank {rank}: {text}" if rank else text for rank, text in mistakes.items()]
+        if mistake is not None and len(different) == 1:
+            raise ConfigError(mistake)
+        named = []
+        for rank, text in enumerate(mistakes):
+            if text is not None:
+                named.append(f"rank {rank}: {text}" if rank else text)
         raise ConfigError("; ".join(named))
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
@@ -234,4 +225,4 @@ ALONE = Ranks()
 
 def _digest(tensor: Tensor) -> str:
     flat = tensor.detach().cpu().contiguous().view(-1)
-    return hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest()
+    return hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()

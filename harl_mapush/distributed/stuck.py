@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
@@ -35,48 +34,46 @@ def ended_if_stuck(
     """
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
-    is_over = threading.Event()
     former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    arguments = (threading.get_ident(), is_over, end, num_messages)
-    threading.Thread(target=_watch, args=(receiver, *arguments), daemon=True).start()
-    threading.Thread(target=_end_if_stuck, args=(patience_s, *arguments), daemon=True).start()
+    arguments = (receiver, threading.get_ident(), end, patience_s, num_messages)
+    threading.Thread(target=_end_if_stuck, args=arguments, daemon=True).start()
     try:
         yield
     finally:
-        is_over.set()
         signal.set_wakeup_fd(former)
+        sender.shutdown(socket.SHUT_WR)  # also for copies in forked processes
         sender.close()
 
 
-def _watch(receiver: socket.socket, *arguments: Any) -> None:
-    """Close ``receiver`` at the end alone, since each further signal sends a byte."""
-    with receiver:
-        receiver.recv(1)
-        _end_if_stuck(STUCK_S, *arguments)
-
-
 def _end_if_stuck(
-    limit_s: float,
+    receiver: socket.socket,
     thread: int,
-    is_over: threading.Event,
     end: Callable[[], None],
+    limit_s: float,
     num_messages: Callable[[], int],
 ) -> None:
     """Call ``end`` once a thread stays in one line for ``limit_s``. Return when the context
-    ends.
+    ends. Each signal sends a byte to ``receiver``.
 
     A frame that is kept keeps its tensors and their graph, which no CUDA graph can be captured
     beside. So a call is known by its frame's address and the number of messages.
     """
     looks = 0
     position = (0, 0, 0)
-    while looks * _LOOK_S < limit_s:
-        if is_over.wait(_LOOK_S):
-            return
-        frame = sys._current_frames()[thread]
-        before = position
-        position = (id(frame), frame.f_lasti, num_messages())
-        is_on_host = frame.f_code.co_filename.startswith(_HOST_MESSAGES + os.sep)
-        del frame
-        looks = looks + 1 if position == before and not is_on_host else 0
-    end()
+    receiver.settimeout(_LOOK_S)
+    with receiver:
+        while looks * _LOOK_S < limit_s:
+            try:
+                if not receiver.recv(1):
+                    return
+                if limit_s > STUCK_S:
+                    limit_s = STUCK_S
+                    looks = 0
+            except TimeoutError:
+                frame = sys._current_frames()[thread]
+                before = position
+                position = (id(frame), frame.f_lasti, num_messages())
+                is_on_host = frame.f_code.co_filename.startswith(_HOST_MESSAGES + os.sep)
+                del frame
+                looks = looks + 1 if position == before and not is_on_host else 0
+        end()

@@ -36,9 +36,6 @@ class ThreadRanks(Ranks):
         things = self.gather(thing)
         return things if self.is_first else []
 
-    def first(self, thing: Any) -> Any:
-        return self.gather(thing)[0]
-
     def _all_reduce(self, tensor: Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
         parts = torch.stack(self.gather(tensor.clone()))
         tensor.copy_(parts.amax(0) if operation == dist.ReduceOp.MAX else parts.sum(0))
