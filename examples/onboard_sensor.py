@@ -25,12 +25,16 @@ class Sensor:
     """Frames, detections and odometry of one robot in one episode."""
 
     def __init__(self, name: str, others: list[str], view: Any, draw: np.random.Generator) -> None:
-        """See ``view.field_of_view`` [rad] and ``view.sight`` [m], with errors from ``draw``."""
-        self.memory = Memory(others)
+        """See ``view.field_of_view`` [rad] and ``view.sight`` [m], with errors from ``draw``.
+
+        A range of fields of view has another one in each episode.
+        """
+        self.memory = Memory(others, view.memory_time)
         self._name = name
         self._others = others
         self._view = view
         self._draw = draw
+        self._half_view = 0.5 * draw.uniform(*np.broadcast_to(view.field_of_view, 2))
         self._period = 1.0 / draw.uniform(*RATE)
         self._latency = draw.uniform(*LATENCY)
         self._dropout = draw.uniform(*DROPOUT)
@@ -92,7 +96,7 @@ class Sensor:
         distance = np.linalg.norm(ways, axis=1)
         ahead = ways @ (math.cos(robot[2]), math.sin(robot[2]))
         nearest, furthest = self._view.sight
-        is_seen = ahead >= distance * math.cos(0.5 * self._view.field_of_view) - 1e-6
+        is_seen = ahead >= distance * math.cos(self._half_view) - 1e-6
         is_seen &= (distance >= nearest) & (distance <= furthest)
         for body in boxes.keys() - but:
             for center, axes, half in boxes[body]:

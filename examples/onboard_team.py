@@ -11,14 +11,46 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import mujoco
 import numpy as np
 from exported_team import Team, World, check_files, run_episode
-from onboard_memory import composed
+from onboard_memory import Memory, Pose, composed
 from onboard_sensor import Sensor
+
+# Of the library: [rad], [m], [s]
+SENSES = {"field_of_view": 1.5184, "sight": (0.3, 3.0), "memory_time": 5.0}
+
+
+class Recording(Memory):
+    """A memory that writes what it takes as messages for ``ros2_bridge.py --messages``."""
+
+    def __init__(self, others: Sequence[str], memory_time: float, file: TextIO) -> None:
+        super().__init__(others, memory_time)
+        self._file = file
+
+    def write(self, topic: str, time: float, pose: Pose) -> None:
+        """Write a pose at ``time`` [s]."""
+        x, y, yaw = map(float, pose)
+        turn = {"x": 0.0, "y": 0.0, "z": math.sin(0.5 * yaw), "w": math.cos(0.5 * yaw)}
+        spatial: dict[str, Any] = {"position": {"x": x, "y": y, "z": 0.0}, "orientation": turn}
+        seconds, nanoseconds = divmod(round(1e9 * time), 10**9)
+        header = {"stamp": {"sec": seconds, "nanosec": nanoseconds}}
+        message = {"header": header, "pose": {"pose": spatial} if topic == "odom" else spatial}
+        self._file.write(json.dumps({"topic": topic, "message": message}) + "\n")
+
+    def move(self, time: float, pose: Pose) -> None:
+        super().move(time, pose)
+        self.write("odom", time, pose)
+
+    def detect(self, time: float, bodies: Mapping[str, Pose]) -> None:
+        super().detect(time, bodies)
+        for name, pose in bodies.items():
+            if not name.startswith("outline"):
+                self.write(f"detections/{name}", time, pose)
 
 
 class SeenWorld(World):
@@ -36,6 +68,11 @@ class SeenWorld(World):
         for i, name in enumerate(self.names):
             others = [self.names[i - k] for k in range(1, len(self.names))]
             self._sensors.append(Sensor(name, others, self._view, self._generator))
+            if i == 0 and self._view.messages is not None:
+                recording = Recording(others, self._view.memory_time, self._view.messages)
+                recording.write("goal_pose", 0.0, (*self.goal[:2], 0.0))
+                self._sensors[i].memory = recording
+                self._view.messages = None  # one episode
             self._sensors[i].memory.goal = tuple(self.goal[:2])
 
     def observations(self, names: list[list[str]]) -> np.ndarray:
@@ -69,12 +106,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="what mapush export wrote")
     parser.add_argument("--num_episodes", type=int, default=20)
-    parser.add_argument("--field_of_view", type=float, default=0.5 * math.pi, help="[rad]")
-    parser.add_argument("--sight", type=float, nargs=2, default=(0.3, 3.0), help="[m]")
+    parser.add_argument("--field_of_view", type=float, help="[rad] (default: the export's)")
+    parser.add_argument("--sight", type=float, nargs=2, help="[m] (default: the export's)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--messages",
+        type=argparse.FileType("w"),
+        help="file for robot0's messages in the first episode",
+    )
     arguments = parser.parse_args()
     check_files(arguments.folder)
     contract = json.loads((arguments.folder / "contract.json").read_text())
+    for name, default in SENSES.items():
+        if getattr(arguments, name, None) is None:
+            setattr(arguments, name, contract["senses"].get(name, default))
     world = SeenWorld(arguments.folder, contract, arguments)
     starts = np.load(arguments.folder / contract["starts"])
     for i in range(min(arguments.num_episodes, len(starts["qpos"]))):

@@ -42,8 +42,13 @@ class Bridge:
         i = names.index(robot)
         self.others = [names[i - k] for k in range(1, len(names))]
         self.period = 1.0 / contract["rates"]["decision_hz"]
-        self._memory = Memory(self.others)
-        self._inputs = contract["models"][f"actor_agent{i}.onnx"]["inputs"]["obs"]["names"]
+        self._memory = Memory(self.others, contract["senses"].get("memory_time", 5.0))
+        inputs = contract["models"][f"actor_agent{i}.onnx"]["inputs"]
+        self._inputs = inputs["obs"]["names"]
+        # The memory of a recurrent actor, zeros at the start
+        self._hidden = {}
+        if "hidden" in inputs:
+            self._hidden["hidden"] = np.zeros((1, inputs["hidden"]["shape"][1]), np.float32)
         self._actor = onnxruntime.InferenceSession(str(folder / f"actor_agent{i}.onnx"))
         self._decided: float | None = None
 
@@ -68,7 +73,9 @@ class Bridge:
         if not self._memory.is_ready:
             return np.zeros(3)
         obs = self._memory.numbers(self._inputs, time)[None].astype(np.float32)
-        return self._actor.run(None, {"obs": obs})[0][0]
+        command, *hidden = self._actor.run(None, {"obs": obs, **self._hidden})
+        self._hidden = dict(zip(self._hidden, hidden, strict=True))
+        return command[0]
 
     def replay(self, lines: Iterator[str]) -> Iterator[tuple[float, np.ndarray]]:
         """Yield the time and the command of every decision over recorded messages."""

@@ -47,6 +47,7 @@ def write(request: ExportRequest) -> dict[str, float]:
             shapes = cfg.task.shapes
             contract["object"] = cfg.task.object if shapes is None else f"shapes: {shapes}"
             contract["keeps_apart_m"] = cfg.task.keep_apart
+            contract["senses"] = cfg.task.senses
             contract["episode"] = describe_terminations(cfg.task)
         write_scene(env, out / SCENE)
         contract["mujoco_at_least"] = least_mujoco(out / SCENE)

@@ -122,7 +122,8 @@ def test_the_onboard_example_knows_what_its_sensors_see(exported, monkeypatch) -
     for name in ("NOISE", "BIAS", "DRIFT"):
         monkeypatch.setattr(onboard_sensor, name, np.zeros(3))
     contract = json.loads((exported / "contract.json").read_text())
-    view = SimpleNamespace(field_of_view=6.2832, sight=(0.0, 50.0), seed=0)
+    senses = {"field_of_view": 6.2832, "sight": (0.0, 50.0), "memory_time": 5.0}
+    view = SimpleNamespace(**senses, seed=0, messages=None)
     world = onboard_team.SeenWorld(exported, contract, view)
     names = [[*of_robot, "object_age"] for of_robot in exported_team.Team(exported, contract).names]
     true_names = [of_robot[:-1] for of_robot in names]

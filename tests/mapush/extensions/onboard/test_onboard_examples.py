@@ -79,7 +79,7 @@ def test_it_sees_what_the_librarys_sensor_sees() -> None:
     trunks = model._views.trunks
     half = np.array(task.constants.object.geoms[0].half_extents[:2])
     points = task.constants.footprint.points[0].numpy()
-    view = SimpleNamespace(field_of_view=1.5708, sight=(0.3, 3.0))
+    view = SimpleNamespace(field_of_view=1.5708, sight=(0.3, 3.0), memory_time=5.0)
     num_seen = 0
     for robot, mate, thing in scenes(20):
         state = make_state(
@@ -109,7 +109,7 @@ def test_it_sees_what_the_librarys_sensor_sees() -> None:
 def test_its_odometry_drifts_and_its_detections_come_late(monkeypatch) -> None:
     for name, value in (("DROPOUT", (0.0, 0.0)), ("NOISE", np.zeros(3)), ("BIAS", np.zeros(3))):
         monkeypatch.setattr(onboard_sensor, name, value)
-    view = SimpleNamespace(field_of_view=6.2832, sight=(0.0, 50.0))
+    view = SimpleNamespace(field_of_view=6.2832, sight=(0.0, 50.0), memory_time=5.0)
     sensor = onboard_sensor.Sensor("robot0", [], view, np.random.default_rng(1))
     thing = (20.0, 1.0, 0.0)
     outline = np.array([composed(thing, (x, y, 0.0))[:2] for x in (-0.5, 0.5) for y in (-0.5, 0.5)])
@@ -137,22 +137,24 @@ def message(time: float, pose: Any, *, is_odom: bool = False) -> dict[str, Any]:
 
 
 class Echo:
-    """Stands for an actor: its command is the first three inputs."""
+    """Stands for a recurrent actor: its command is the first three inputs, its memory counts."""
 
     def __init__(self, path: str) -> None:
         assert path.endswith("actor_agent1.onnx")
 
     def run(self, outputs: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        return [inputs["obs"][:, :3]]
+        return [inputs["obs"][:, :3], inputs["hidden"] + 1.0]
 
 
 @pytest.fixture
 def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ros2_bridge.Bridge:
     names = ["object_x", "robot0_y", "goal_x", "object_age"]
+    inputs = {"obs": {"names": names}, "hidden": {"shape": ["batch", 2]}}
     contract = {
         "robots": [{"name": "robot0"}, {"name": "robot1"}],
         "rates": {"decision_hz": 10.0},
-        "models": {"actor_agent1.onnx": {"inputs": {"obs": {"names": names}}}},
+        "senses": {"name": "onboard"},
+        "models": {"actor_agent1.onnx": {"inputs": inputs}},
     }
     (tmp_path / "contract.json").write_text(json.dumps(contract))
     monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Echo))
@@ -172,6 +174,7 @@ def test_the_bridge_decides_over_recorded_messages(bridge) -> None:
     np.testing.assert_allclose(
         np.array(commands), [[0.0, 0.0, 5.0], [1.5, 1.5, 4.5], [1.0, 1.5, 4.0]], atol=1e-6
     )
+    assert bridge._hidden["hidden"].tolist() == [[3.0, 3.0]]
 
 
 def test_the_bridge_stands_without_a_goal(bridge) -> None:
@@ -180,3 +183,21 @@ def test_the_bridge_stands_without_a_goal(bridge) -> None:
     with pytest.raises(KeyError, match="imu"):
         bridge.receive("imu", message(0.0, (0.0, 0.0, 0.0)))
     assert "rclpy" not in sys.modules
+
+
+def test_the_bridge_reads_what_a_simulated_robot_recorded(bridge, tmp_path: Path) -> None:
+    from onboard_team import Recording
+
+    file = tmp_path / "recorded.jsonl"
+    with file.open("w") as lines:
+        memory = Recording(["robot0"], 5.0, lines)
+        memory.goal = (5.0, 1.0)
+        memory.write("goal_pose", 0.0, (*memory.goal, 0.0))
+        memory.move(0.0, (0.0, 0.0, 0.0))
+        memory.detect(0.0, {"object": (2.0, 0.5, 0.1), "outline3": (1.5, 0.0, 0.0)})
+        memory.move(2.5, (1.0, 0.2, 0.4))
+    with file.open() as lines:
+        (_, _), (time, command) = bridge.replay(lines)
+    assert time == 2.5
+    expected = memory.numbers(bridge._inputs, time)[:3]
+    np.testing.assert_allclose(command, expected, atol=1e-6)
