@@ -55,6 +55,8 @@ def read_maker_file(path: Path) -> MakerFile:
         if part is not base:
             spec.delete(part)
     spec.compiler.fusestatic = True
+    if path.suffix == ".urdf":  # links without an inertial are massless there
+        spec.compiler.inertiafromgeom = 0
     try:
         return MakerFile(path, spec.compile(), tuple(notes))
     except ValueError as error:
@@ -74,22 +76,21 @@ def _has_joints(body: mujoco.MjsBody) -> bool:
 
 def _remove_meshes(spec: mujoco.MjSpec, path: Path) -> list[str]:
     """Remove meshes for drawing alone, and those without a file. Return notes on the latter."""
-    folder = path.parent / spec.meshdir
-    files = {mesh.name: folder / mesh.file for mesh in spec.meshes}
     links = []
     for geom in list(spec.geoms):
         if geom.type != mujoco.mjtGeom.mjGEOM_MESH:
             continue
-        is_drawn_only = not geom.contype and not geom.conaffinity
-        if not is_drawn_only and not files[geom.meshname].is_file():
-            links.append(geom.parent.name)
-        elif not is_drawn_only:
-            if files[geom.meshname].stat().st_size > _LARGEST_MESH:
+        collides = geom.contype or geom.conaffinity
+        file = path.parent / spec.meshdir / spec.mesh(geom.meshname).file
+        if collides and file.is_file():
+            if file.stat().st_size > _LARGEST_MESH:
                 raise ConfigError(
                     f"robot file {path}: the mesh {geom.meshname} collides and has more than "
                     f"{_LARGEST_MESH >> 20} MiB; name a simpler one, or a box"
                 )
             continue
+        if collides:
+            links.append(geom.parent.name)
         spec.delete(geom)
     meshes = {geom.meshname for geom in spec.geoms}
     for mesh in list(spec.meshes):

@@ -16,6 +16,7 @@ from harl_mapush.runs import named_files
 from harl_mapush.runs.exported import robot_names
 from mapush.extensions.gait.starts import start_poses
 from mapush.extensions.robot_files.command import main
+from mapush.extensions.robot_files.maker_file import read_maker_file
 from mapush.extensions.robot_files.reader import read_robot_file
 from mapush.extensions.robot_files.stance import nominal_angles, stand
 from mqe.config import ConfigError
@@ -377,6 +378,17 @@ def test_a_urdf_that_is_no_quadruped_is_refused_in_one_line(text, message, tmp_p
     assert error.count("\n") == 1
     with pytest.raises(ConfigError, match=message):
         read_robot_file(path)
+
+
+def test_links_without_an_inertial_are_massless_in_a_urdf(tmp_path):
+    shape = '<collision><geometry><box size="1 1 1"/></geometry></collision>'
+    root = (
+        f'<robot name="x"><link name="root">{shape}</link><joint name="fixed" type="fixed">'
+        '<parent link="root"/><child link="base"/></joint>'
+    )
+    path = tmp_path / "x.urdf"
+    path.write_text(URDF.format(inertial=INERTIAL).replace('<robot name="x">', root))
+    assert read_maker_file(path).model.body_mass.sum() == 2.0
 
 
 @pytest.mark.parametrize(
