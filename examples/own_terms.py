@@ -2,7 +2,7 @@
 place of a default one, a termination and a metric.
 
 mapush train --import own_terms --set task.weights.jolt=-0.001 \
-  --set task.more_state=[object_velocity] --set task.replaced_observations.goal=near_goal \
+  --set task.more_state=[goal_speed] --set task.replaced_observations.goal=near_goal \
   --set task.more_terminations=[astray] --set task.more_metrics=[object_speed]
 """
 
@@ -11,7 +11,7 @@ from torch import Tensor
 import mapush
 from mqe.tasks.push.features import SceneFeatures, StepFeatures
 from mqe.tasks.terms import Memory, Worlds
-from mqe.world.geometry import axes_along, in_frame, length
+from mqe.world.geometry import length
 
 
 class Jolt(Memory):
@@ -27,10 +27,10 @@ class Jolt(Memory):
         return change
 
 
-def object_velocity(features: SceneFeatures) -> Tensor:
-    """Object velocity (N, 2): towards the goal, and across."""
+def goal_speed(features: SceneFeatures) -> Tensor:
+    """Object speed towards the goal (N, 1)."""
     state = features.state
-    return in_frame(state.object_linvel[:, :2], axes_along(state.goal_direction))
+    return (state.object_linvel[:, :2] * state.goal_direction).sum(dim=-1, keepdim=True)
 
 
 def near_goal(features: SceneFeatures) -> Tensor:
@@ -50,7 +50,7 @@ def object_speed(features: StepFeatures) -> Tensor:
 
 
 mapush.register_reward("jolt", Jolt, unit="N")
-mapush.register_state("object_velocity", object_velocity, mirror_signs=(1.0, -1.0), unit="m/s")
+mapush.register_state("goal_speed", goal_speed, mirror_signs=(1.0,), unit="m/s")
 mapush.register_observation(
     "near_goal", near_goal, (1.0, -1.0), unit="m", numbers=("goal_x", "goal_y")
 )

@@ -222,7 +222,7 @@ def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
 def test_terms_of_ones_own_are_trained_and_evaluated(elsewhere) -> None:
     words = [
         "task.weights.jolt=-0.001",
-        "task.more_state=[object_velocity]",
+        "task.more_state=[goal_speed]",
         "task.replaced_observations.goal=near_goal",
         "task.more_terminations=[astray]",
         "task.more_metrics=[object_speed]",
@@ -242,7 +242,7 @@ def test_terms_of_ones_own_are_trained_and_evaluated(elsewhere) -> None:
     assert obs.shape == plain_obs.shape
     torch.testing.assert_close(obs[..., 2:], plain_obs[..., 2:])
     assert float(obs[..., :2].norm(dim=-1).max()) < 1.0 + 1e-5
-    assert state.shape[-1] == plain_state.shape[-1] + 2
+    assert state.shape[-1] == plain_state.shape[-1] + 1
     pushes = env.task._term_memories["rewards.jolt"]._tensors["last_push"]
     torch.testing.assert_close(step.info["reward/jolt"], -0.001 * pushes.abs())
     far = plain.state.goal_distance > 5.0

@@ -18,6 +18,7 @@ from mqe.controllers.trot import planar_velocity
 from mqe.tasks.push import entities
 from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
 from mqe.tasks.terms import PRESENT, ObservationTerm
+from mqe.world.geometry import axes_along, in_frame
 from mqe.world.objects import NUM_OUTLINE_POINTS, OBJECTS
 
 # Signs that a mirror gives to x, y; to the sine and cosine of a heading; and to vx, vy, yaw rate.
@@ -144,6 +145,14 @@ OBSERVATIONS.update(
             mirror_signs=_VELOCITY,
             turn=_same,
         ),
+        "object_velocity": ObservationTerm(
+            "velocity of the object in the robot's heading frame",
+            lambda scene: in_frame(scene.state.object_linvel[:, None, :2], scene.state.robot_frame),
+            "m/s",
+            numbers=("object_vx", "object_vy"),
+            mirror_signs=_PLACE,
+            turn=_same,
+        ),
         PRESENT: ObservationTerm(
             "1 for a robot that takes part, 0 for one that is dead, absent or late",
             lambda scene: scene.roster.takes_part.unsqueeze(-1),
@@ -210,6 +219,16 @@ STATE.update(
             lambda scene: scene.heading_error_axes,
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
+            turn=_same,
+        ),
+        "object_velocity": ObservationTerm(
+            "velocity of the object in the critic's frame",
+            lambda scene: in_frame(
+                scene.state.object_linvel[:, :2], axes_along(scene.state.goal_direction)
+            ),
+            "m/s",
+            numbers=("object_vx", "object_vy"),
+            mirror_signs=_PLACE,
             turn=_same,
         ),
         "robots": ObservationTerm(

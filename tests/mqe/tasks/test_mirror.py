@@ -103,7 +103,10 @@ def scenes(kind: str, num_agents: int) -> tuple[SceneState, SceneState]:
 @pytest.mark.parametrize("kind", SYMMETRIC)
 def test_agents_and_critic_see_the_mirror_image_of_a_mirrored_scene(kind, state_type):
     torch.manual_seed(0)
-    task = make_task(50, 3, object=kind, state_type=state_type, more_observations=("own_velocity",))
+    more = {"more_observations": ("own_velocity", "object_velocity")}
+    if state_type == "EP":
+        more["more_state"] = ("object_velocity",)
+    task = make_task(50, 3, object=kind, state_type=state_type, **more)
     (obs, state), (mirrored_obs, mirrored_state) = (
         task.observe(x, task.memory) for x in scenes(kind, 3)
     )

@@ -93,6 +93,9 @@ def image_of(state: SceneState, name: str, kind: str) -> SceneState:
 def test_agents_and_critic_see_the_image_of_a_scene_like_theirs(kind, how, name):
     torch.manual_seed(0)
     settings = {"observation": "sets"} if how == "sets" else {"state_type": how}
+    settings["more_observations"] = ("own_velocity", "object_velocity")
+    if how != "FP":
+        settings["more_state"] = ("object_velocity",)
     task = make_task(50, 3, object=kind, goal_heading=0.3, **settings)
     original, _ = flat_scenes(kind)
     there = image_of(original, name, kind)
