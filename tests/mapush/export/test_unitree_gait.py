@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,29 @@ from mapush import cli
 from mqe.controllers.gait import GaitController, load_gait
 from mqe.world.robots import ROBOTS, Robots
 from mqe.world.state import ROBOT_QVEL, SceneState
+from tests.support.paths import ROOT
+from tests.support.registries import restored_registries
 from tests.support.unitree_controller import UnitreeController
 
 GAIT = "pretrained:go2_velocity"
 SDK_LEGS = [1, 0, 3, 2]  # of ours, FL, FR, RL, RR, in the order of Unitree's SDK
 
 
+FORM = ["--for", "unitree", "--import", "unitree_gait"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def example():
+    with pytest.MonkeyPatch.context() as patch, restored_registries():
+        patch.syspath_prepend(ROOT / "examples")
+        yield
+    sys.modules.pop("unitree_gait", None)
+
+
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory) -> Path:
+def exported(tmp_path_factory, example) -> Path:
     out = tmp_path_factory.mktemp("unitree") / "go2"
-    assert cli.main(["export", GAIT, str(out), "--for", "unitree"]) == 0
+    assert cli.main(["export", GAIT, str(out), *FORM]) == 0
     return out
 
 
@@ -79,14 +93,14 @@ def test_motors_have_their_own_order_and_the_network_one_row(exported) -> None:
 
 
 def test_a_team_is_no_gait(tmp_path, capsys) -> None:
-    words = ["export", "pretrained:cuboid", str(tmp_path / "team"), "--for", "unitree"]
+    words = ["export", "pretrained:cuboid", str(tmp_path / "team"), *FORM]
     assert cli.main(words) == 2
     assert "pretrained:cuboid is a team" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_robot_without_such_a_controller_is_named(tmp_path, capsys) -> None:
-    words = ["export", "pretrained:go1_velocity", str(tmp_path / "go1"), "--for", "unitree"]
+    words = ["export", "pretrained:go1_velocity", str(tmp_path / "go1"), *FORM]
     assert cli.main(words) == 0
     assert "Unitree has such a controller for the go2, and this gait is a go1's" in (
         capsys.readouterr().out

@@ -1,5 +1,8 @@
-"""A gait in the form of Unitree's C++ controllers: a network with one output, with its observation
-and motors in ``params/deploy.yaml`` (unitree_rl_lab at e72a072, deploy/include).
+"""An export form of your own: a gait for Unitree's C++ controllers, as a network with one output,
+with its observation and motors in ``params/deploy.yaml`` (unitree_rl_lab at e72a072,
+deploy/include).
+
+mapush export pretrained:go2_velocity go2 --for unitree --import unitree_gait
 
 Their runner feeds nothing back. The clock is their term ``gait_phase``. The last two actions come
 from their history of network outputs, after subtracting the feet's lift.
