@@ -1,0 +1,158 @@
+"""Onboard senses with a history: eight earlier detections of the object, read flat or by a GRU.
+
+mapush train --preset laptop_onboard --import onboard_history --set task.senses.name=onboard_history
+--set 'task.more_observations=[object_age,past_objects]' --algo hasac_history
+
+Without ``--algo`` the actor reads the history as a part of its vector. N worlds, A robots, K
+detections, newest first.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import mapush
+from harl_mapush.learning.off_policy.q_networks import SquashedActor
+from harl_mapush.learning.settings import NetworkCfg
+from mapush.extensions.onboard.model import OnboardSenses
+from mapush.extensions.onboard.recollection import KnownFeatures, Recollection
+from mapush.extensions.onboard.settings import OnboardCfg
+from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
+from mqe.config import option
+from mqe.controllers.set_readers import SET_READERS, SetReader, entities_of
+from mqe.tasks.push.features import PushConstants, SceneFeatures
+from mqe.tasks.push.observations import OBSERVATIONS
+from mqe.tasks.push.senses import SENSES, SensesEntry
+from mqe.tasks.terms import PRESENT, Memory, ObservationTerm
+from mqe.world.geometry import in_frame
+from mqe.world.scene import STEP_DT
+
+K = 8
+APART = 0.4  # [s] least time between two of them
+POSE = 5  # x, y [m], unit vector of the heading, freshness
+GRU_SIZE = 64
+
+
+def num_columns(num_agents: int) -> int:
+    """Return the observed memory's columns."""
+    return Recollection.num_columns(num_agents) + POSE * K * num_agents
+
+
+def split(values: Tensor, num_agents: int) -> tuple[Tensor, Tensor]:
+    """Return the senses' own columns of a memory, and earlier detections (N, A, K, 5)."""
+    own, past = values.tensor_split((Recollection.num_columns(num_agents),), dim=1)
+    return own, past.unflatten(1, (num_agents, K, POSE))
+
+
+class HistorySenses(OnboardSenses):
+    """The onboard senses, and detections that newer ones have replaced."""
+
+    def __init__(
+        self, cfg: OnboardCfg, memory: Memory, values: Tensor, constants: PushConstants, *more: Any
+    ) -> None:
+        own, past = split(values, constants.num_agents)
+        super().__init__(cfg, memory, own, constants, *more)
+        self._past = memory.keep("past", past)
+
+    def _detect(self, takes_part: Tensor) -> None:
+        thing = self._recollection.entities[:, :, 0]
+        before = thing.clone()
+        super()._detect(takes_part)
+        second = 1.0 / self._cfg.memory_time  # in units of freshness
+        passed = STEP_DT * self._constants.cfg.decision_period * second
+        self._past[..., 4].sub_(passed).clamp_(min=0.0)
+        before[..., 4].sub_(passed).clamp_(min=0.0)
+        newest = self._past[:, :, 0, 4]
+        is_replaced = (thing[..., :2] != before[..., :2]).any(dim=-1) & (before[..., 4] > 0.0)
+        is_apart = (newest == 0.0) | (before[..., 4] - newest > APART * second)
+        longer = torch.cat((before.unsqueeze(2), self._past[:, :, :-1]), dim=2)
+        is_kept = (is_replaced & is_apart)[..., None, None]
+        self._past.copy_(torch.where(is_kept, longer, self._past))
+
+    def known(self, scene: SceneFeatures, memory: Tensor) -> "FeaturesWithPast":
+        own, past = split(memory, self._constants.num_agents)
+        return FeaturesWithPast(scene, Recollection(own, self._constants.num_agents), past)
+
+
+class FeaturesWithPast(KnownFeatures):
+    """The scene as each robot knows it, with earlier detections."""
+
+    def __init__(self, scene: SceneFeatures, recollection: Recollection, past: Tensor) -> None:
+        super().__init__(scene, recollection)
+        self._past = past
+
+    @property
+    def past_objects(self) -> Tensor:
+        """Earlier detections as a set (N, A, K, 6) in each robot's heading frame: presence, x, y
+        [m], sine and cosine of the heading, age.
+        """
+        place, ahead, fresh = self._past.split((2, 2, 1), dim=-1)
+        values = (
+            in_frame(place - self._origin, self._frame),
+            in_frame(ahead, self._frame).flip(-1),
+            1.0 - fresh,
+        )
+        is_there = (fresh > 0.0).float()
+        return torch.cat((is_there, torch.cat(values, dim=-1) * is_there), dim=-1)
+
+
+def past_objects(scene: SceneFeatures) -> Tensor:
+    """Return earlier detections (N, A, K, 6), zeros without these senses."""
+    if isinstance(scene, FeaturesWithPast):
+        return scene.past_objects
+    return scene.bodies_b.new_zeros(*scene.bodies_b.shape[:2], K, POSE + 1)
+
+
+class GruReader(SetReader):
+    """Reads a history from the oldest entity to the newest, in place of its numbers."""
+
+    def __init__(self, size: int, blocks: Any, width: int) -> None:
+        super().__init__(size, blocks, width)
+        self.width = width
+        self.blocks = tuple(blocks)
+        (self.block,) = self.blocks
+        self.gru = nn.GRU(self.block.size, GRU_SIZE)
+        self.out_size = size - K * self.block.size + GRU_SIZE
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = entities_of(x, self.block).flatten(0, -3).flip(1)
+        _, last = self.gru(rows.transpose(0, 1).contiguous())
+        last = last[0].view(*x.shape[:-1], GRU_SIZE)
+        return torch.cat((x[..., : self.block.start], x[..., self.block.end :], last), dim=-1)
+
+
+class HistoryActor(SquashedActor):
+    """An actor that reads the history by a GRU."""
+
+    def __init__(self, cfg: NetworkCfg, *arguments: Any, **options: Any) -> None:
+        super().__init__(replace(cfg, sets="gru"), *arguments, **options)
+
+
+@dataclass(frozen=True)
+class HasacHistoryCfg(TaughtHasacCfg):
+    """Settings of ``hasac_taught`` with a GRU over the history."""
+
+    name: str = option("hasac_history", "name of the learning algorithm")
+
+
+class HasacHistory(TaughtHasac):
+    """``hasac_taught`` with a GRU over the history."""
+
+    actor_class = HistoryActor
+
+
+OBSERVATIONS["past_objects"] = ObservationTerm(
+    "earlier detections of the object",
+    past_objects,
+    numbers=(PRESENT, "x", "y", "sin_yaw", "cos_yaw", "age"),
+    mirror_signs=(1.0, 1.0, -1.0, -1.0, 1.0, 1.0),
+    noise=0.0,
+    over="past",
+    is_set=True,
+    turn=OBSERVATIONS["others"].turn,
+)
+SENSES.register("onboard_history", SensesEntry(OnboardCfg, num_columns, HistorySenses))
+SET_READERS.register("gru", GruReader)
+mapush.register_algorithm("hasac_history", HasacHistoryCfg, HasacHistory)
