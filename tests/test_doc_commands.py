@@ -51,6 +51,7 @@ NOT_RUN = {
 PREPARED = {
     "any_team": ["mapush train --preset laptop_any --out RUN"],
     "evaluate": ["mapush train --preset smoke --out RUN"],
+    "export": ["mapush train --preset smoke --out RUN"],
     "film": ["mapush train --preset smoke --out RUN"],
     "object": ["mapush train --import own_object --object crate --out RUN"],
     "report": [  # with episodes short enough to be counted
