@@ -376,7 +376,7 @@ def test_bad_input_to_train(argv: str, said: str, also: str, run, gait, tmp_path
 BAD_TEST = [
     ("", "CHECKPOINT is missing", "pretrained:NAME"),
     ("--checkpoint nowhere", "nowhere", "pretrained:NAME"),
-    ("--checkpoint pretrained:x", "x", "allowed: any, beam, cuboid"),
+    ("--checkpoint pretrained:x", "x", "allowed: any, cuboid"),
     ("--checkpoint {run} --mode look", "look", "viewer, calculator"),
     ("--checkpoint {run} --mode viewer --web 99999", "--web", "port"),
     ("--checkpoint {run} --mode calculator --record x.mp4", "--record", "viewer"),

@@ -58,7 +58,6 @@ def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:
         ("cuboid", "cuboid", {}),
         ("tblock", "cuboid", {"object": "tblock"}),
         ("cylinder", "cylinder", {}),
-        ("beam", "beam", {}),
     ],
 )
 def test_the_shipped_teams_are_of_their_presets(name: str, preset: str, task: dict) -> None:

