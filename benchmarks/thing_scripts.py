@@ -39,6 +39,11 @@ def pull(obs: Tensor) -> Tensor:
     return _towards(obs[..., 2:4] - obs[..., 0:2])
 
 
+def along(obs: Tensor) -> Tensor:
+    """Walk in the direction in which a plank is to go."""
+    return _towards(obs[..., 4:6])
+
+
 def _towards(way: Tensor) -> Tensor:
     """Return actions that turn to ``way`` (N, A, 2), in the heading frame, and walk there."""
     turn = torch.atan2(way[..., 1], way[..., 0])
