@@ -221,13 +221,17 @@ def make_env(
         against_gravity = torch.nn.functional.normalize(-gravity).to(device, torch.float32)
         setup = setup._replace(scene=replace(setup.scene, against_gravity=against_gravity))
     actions = (env.num_envs, setup.task.spec.num_agents, setup.task.spec.action_size)
+    forces = sliding_forces(setup.scene, setup.fields | varied)
+    weigh = setup.task.features.weigh
+    if weigh is not None and forces is not None:
+        weigh(forces.to(device, torch.float32))
     randomization = Randomization(
         env.randomize,
         setup.scene,
         actions,
         setup.task.max_episode_length,
         streams,
-        sliding_forces(setup.scene, setup.fields | varied),
+        forces,
     )
     return MultiAgentEnv(
         simulator,

@@ -86,6 +86,8 @@ class TaskFeatures(NamedTuple):
     # absent. Those of the second (N, A) take no part at present: they may also be late. Called
     # before the first step.
     excuse_robots: Callable[[Tensor, Tensor], None] | None = None
+    # Takes the push (N,) or (1,) [N] that slides each world's object. Called before the first step.
+    weigh: Callable[[Tensor], None] | None = None
     # Limits actions (N, A, U) by the observations (N, A, O) that they follow from.
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
     reward_weights: Mapping[str, float] = MappingProxyType({})  # of the weighed reward terms

@@ -325,13 +325,13 @@ class Footprint:
 
     def points_of(self, num_worlds: int) -> Tensor:
         """Return the outline's points, (1, 16, 2) for all W worlds or (W, 16, 2)."""
-        return _repeated(self.points, num_worlds)
+        return repeated(self.points, num_worlds)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
         """Return the number of headings with equal appearance, 0 for all, (1,) for all W worlds or
         (W,).
         """
-        return _repeated(self.equal_headings, num_worlds)
+        return repeated(self.equal_headings, num_worlds)
 
     def _tensor(self, rows: Sequence[Any]) -> Tensor:
         """Return the row of a single object, or every world's row as (N, 1, ...)."""
@@ -339,7 +339,7 @@ class Footprint:
         return values[0] if len(rows) == 1 else values.unsqueeze(1)
 
 
-def _repeated(values: Tensor, num_worlds: int) -> Tensor:
+def repeated(values: Tensor, num_worlds: int) -> Tensor:
     """Return the values (N, ...) of all worlds, repeated from the first on until they are W.
 
     A single value stays single.

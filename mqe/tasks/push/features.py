@@ -20,7 +20,7 @@ from mqe.tasks.push.settings import PushCfg
 from mqe.tasks.terms import EpisodeFeatures, Memory, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
-from mqe.world.objects import REST_SPEED, Footprint, ObjectCfg
+from mqe.world.objects import REST_SPEED, Footprint, ObjectCfg, repeated
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.shapes import common_object
@@ -82,6 +82,7 @@ class PushConstants:
         else:
             self.object = cfg.pushed_object()
         self.footprint = Footprint(self.object, device, shapes)
+        self.load = torch.zeros(1, device=device)  # (N,) or (1,) [N] push that slides the object
         self.pairs = Pairs(a, device)
         self.posture = Posture(
             a, self.object, cfg.roll_limit, cfg.pitch_limit, torch.device(device)
@@ -119,46 +120,44 @@ class PushConstants:
 
 
 class Teamwork:
-    """Each robot's push towards the goal, smoothed over about a second, and the object's nearest
-    approach to the goal.
+    """Each robot's push towards the goal and its push ahead, smoothed over about a second, and the
+    object's nearest approach to the goal.
 
     Only new ground counts, so pushing back and forth gains nothing.
     """
 
     def __init__(self, effort: Tensor, nearest: Tensor) -> None:
-        """Keep the efforts (N, A) [N] and the nearest distances (N,) [m] in these tensors.
+        """Keep the efforts (N, 2, A) [N] and the nearest distances (N,) [m] in these tensors.
 
         The efforts begin at 0, the distances at infinity.
         """
         self.effort = effort
         self.nearest = nearest
 
-    def update(
-        self,
-        push: Tensor,
-        prev_distance: Tensor,
-        distance: Tensor,
-        is_out: Tensor | None = None,
-    ) -> Tensor:
-        """Add one control step. Return the gained distance times the pushes' equality, (N,) [m].
+    def gain(self, prev_distance: Tensor, distance: Tensor) -> Tensor:
+        """Add one control step. Return the gained distance (N,) [m].
 
-        The object moved from ``prev_distance`` to ``distance`` (N,) [m] from the goal. ``push`` (N,
-        A) [N] is each robot's push towards the goal at the end. A push away from the goal counts as
-        0. Robots in ``is_out`` (N, A) are excluded.
+        The object moved from ``prev_distance`` to ``distance`` (N,) [m] from the goal.
         """
-        self.effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         torch.minimum(self.nearest, prev_distance, out=self.nearest)
         gained = (self.nearest - distance).clamp(min=0.0)
         torch.minimum(self.nearest, distance, out=self.nearest)
-        return gained * self.equality(is_out)
+        return gained
 
-    def equality(self, is_out: Tensor | None = None) -> Tensor:
-        """Return A times the smallest robot's fraction (N,) of the summed efforts."""
+    def share(self, kind: int, push: Tensor, is_out: Tensor | None = None) -> Tensor:
+        """Add one control step of pushes, of kind 0, or ahead, 1. Return their equality (N,): A
+        times the smallest robot's fraction of the summed efforts.
+
+        ``push`` (N, A) [N] is each robot's at the end. A push away from the goal counts as 0.
+        Robots in ``is_out`` (N, A) are excluded.
+        """
+        effort = self.effort[:, kind]
+        effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         if is_out is None:
-            total = self.effort.sum(dim=1).clamp(min=LEAST_EFFORT)
-            return self.effort.amin(dim=1) * self.effort.shape[1] / total
-        total = self.effort.masked_fill(is_out, 0.0).sum(dim=1).clamp(min=LEAST_EFFORT)
-        least = self.effort.masked_fill(is_out, torch.finfo().max).amin(dim=1)
+            total = effort.sum(dim=1).clamp(min=LEAST_EFFORT)
+            return effort.amin(dim=1) * effort.shape[1] / total
+        total = effort.masked_fill(is_out, 0.0).sum(dim=1).clamp(min=LEAST_EFFORT)
+        least = effort.masked_fill(is_out, torch.finfo().max).amin(dim=1)
         return least * (~is_out).sum(dim=1) / total
 
 
@@ -196,7 +195,7 @@ class StepMemory:
         """Keep everything in ``memory``."""
         num_agents = constants.num_agents
         num_pairs = len(constants.pairs.robots)
-        effort = memory.remember("effort", num_agents)
+        effort = memory.remember("effort", 2, num_agents)
         self.teamwork = Teamwork(effort, memory.remember("nearest", start=torch.inf))
         collapse = memory.remember("collapse", num_agents, CollapseTimers.SIZE)
         self.collapse = CollapseTimers(collapse, robots)
@@ -229,6 +228,13 @@ class SceneFeatures:
         return self.state.robot_pos - self.state.object_pos.unsqueeze(1)
 
     @cached_property
+    def load(self) -> Tensor:
+        """(N, 1) [100 N] push that slides the object."""
+        num_worlds = len(self.state.goal_distance)
+        load = repeated(self.constants.load, num_worlds).expand(num_worlds)
+        return load.unsqueeze(1) / 100.0
+
+    @cached_property
     def center_distance(self) -> Tensor:
         """(N, A) [m] trunk to the object's origin."""
         return length(self.offset[..., :2])
@@ -259,6 +265,12 @@ class SceneFeatures:
     def inward(self) -> Tensor:
         """(N, A, 2) inward unit normal of the reward outline's nearest edge, object frame."""
         return self.constants.footprint.push_direction(self.local_robot)
+
+    @cached_property
+    def facing(self) -> Tensor:
+        """(N, A) cosine between each robot's heading and ``inward``."""
+        nose = in_frame(self.state.robot_frame[..., 0, :], self.state.object_frame.unsqueeze(1))
+        return (nose * self.inward).sum(dim=-1)
 
     @cached_property
     def pair_distance(self) -> Tensor:
@@ -470,11 +482,18 @@ class StepFeatures(SceneFeatures):
         self._is_out = is_out
 
     @cached_property
+    def _gained(self) -> Tensor:
+        return self._teamwork.gain(self.prev.goal_distance, self.state.goal_distance)
+
+    @cached_property
     def shared_progress(self) -> Tensor:
         """(N,) [m] gained distance towards the goal, times the equality of pushes."""
-        return self._teamwork.update(
-            self.state.useful_push, self.prev.goal_distance, self.state.goal_distance, self._is_out
-        )
+        return self._gained * self._teamwork.share(0, self.state.useful_push, self._is_out)
+
+    @cached_property
+    def shared_progress_ahead(self) -> Tensor:
+        """(N,) [m] gained distance towards the goal, times the equality of pushes ahead."""
+        return self._gained * self._teamwork.share(1, self.push_ahead, self._is_out)
 
     @cached_property
     def is_success(self) -> Tensor:

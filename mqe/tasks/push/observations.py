@@ -221,6 +221,14 @@ STATE.update(
             mirror_signs=_HEADING,
             turn=_same,
         ),
+        "load": ObservationTerm(
+            "push that slides the object",
+            lambda scene: scene.load,
+            "100 N",
+            numbers=("load",),
+            mirror_signs=(1.0,),
+            turn=_same,
+        ),
         "object_velocity": ObservationTerm(
             "velocity of the object in the critic's frame",
             lambda scene: in_frame(

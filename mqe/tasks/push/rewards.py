@@ -176,6 +176,16 @@ REWARDS.update(
             lambda step: step.shared_progress,
             "m",
         ),
+        "shared_progress_ahead": RewardTerm(
+            "the same with the equality of the robots' pushes ahead",
+            lambda step: step.shared_progress_ahead,
+            "m",
+        ),
+        "turned_away": RewardTerm(
+            "0 for a robot that faces the object's nearest edge to 1 for one with its back to it, "
+            "within twice its reach (a penalty: weight below 0)",
+            lambda step: (0.5 - 0.5 * step.facing) * (step.outline_distance < 2.0 * REACH),
+        ),
         "time": RewardTerm(
             "1 at every control step (a penalty: weight below 0)",
             lambda step: torch.ones_like(step.state.goal_distance),

@@ -186,10 +186,15 @@ class PushTask(TermTask):
             zeros_are_missing=self._senses is not None,
             use_blocks=self._controller.use_blocks,
             excuse_robots=self.excuse_robots,
+            weigh=self.weigh,
             limit=None if self._limit is None else self.limit,
             success_radius=self.cfg.success_radius,
             heading_error=None if self.goal_heading is None else self.heading_error,
         )
+
+    def weigh(self, forces: Tensor) -> None:
+        """Take the push (N,) or (1,) [N] that slides each world's object."""
+        self.constants.load = forces
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Reset the object's nearest distance to the goal, and its resting time there."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import tensor
 
+import mapush
 from mqe.config import ConfigError, build
 from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.push.terminations import TERMINATIONS
@@ -22,6 +23,29 @@ from tests.support.scenes import changed
 QUARTER = math.pi / 2
 # Robot 0 looks left (north), robot 1 right; the box is turned by -90 degrees.
 STATE = make_state([[0.0, 0.0], [3.0, 1.0]], [QUARTER, -QUARTER], [2.0, 0.0], -QUARTER, [2.0, 5.0])
+
+
+def test_a_critic_knows_the_velocity_of_the_object_and_the_push_that_slides_it() -> None:
+    settings = {
+        "env.randomize.ground_friction": [0.5, 1.5],
+        "task.object_mass": "70 N",
+        "task.more_state": ["load", "object_velocity"],
+        "task.more_observations": ["object_velocity"],
+        "sim.device": "cpu",
+    }
+    env = mapush.make("go1push_mid", num_envs=4, seed=1, settings=settings)
+    _, state = env.reset()
+    loads = state[:, -3]
+    assert loads.tolist() == pytest.approx((env.task.constants.load / 100.0).tolist())
+    assert 0.4 < loads.min() < loads.max() < 1.0
+    env.state.object_linvel[:] = tensor([0.3, -0.2, 0.0])
+    obs, state = env.task.observe(env.state, env.task.memory)
+    assert state[:, -3].tolist() == loads.tolist()
+    torch.testing.assert_close(state[:, -2:].norm(dim=1), torch.full((4,), math.hypot(0.3, 0.2)))
+    way = env.state.goal_direction
+    torch.testing.assert_close(state[:, -2], 0.3 * way[:, 0] - 0.2 * way[:, 1])
+    nose = env.state.robot_frame[..., 0, :]
+    torch.testing.assert_close(obs[..., -2], 0.3 * nose[..., 0] - 0.2 * nose[..., 1])
 
 
 def test_reference_observation() -> None:

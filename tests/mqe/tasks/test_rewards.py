@@ -45,7 +45,7 @@ def features(
 def make_teamwork(num_envs: int, num_agents: int) -> tuple[Memory, Teamwork]:
     """Return a memory and its teamwork."""
     memory = Memory(Worlds(num_envs, num_agents))
-    effort = memory.remember("effort", num_agents)
+    effort = memory.remember("effort", 2, num_agents)
     nearest = memory.remember("nearest", start=math.inf)
     return memory, Teamwork(effort, nearest)
 
@@ -258,59 +258,82 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
 
 def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
     memory, teamwork = make_teamwork(1, 3)
-    still = tensor([2.0])
     push = tensor([[10.0, -10.0, 5.0]])
-    teamwork.update(push, still, still)
-    assert teamwork.effort[0].tolist() == pytest.approx([0.2, 0.0, 0.1])
-    for _ in range(49):
-        teamwork.update(push, still, still)
-    assert teamwork.effort[0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
-    assert teamwork.equality().tolist() == [0.0]  # one of the three does nothing
+    teamwork.share(1, push)
+    assert teamwork.effort.flatten().tolist() == pytest.approx([0.0] * 3 + [0.2, 0.0, 0.1])
+    for _ in range(50):
+        equality = teamwork.share(0, push)
+    assert teamwork.effort[0, 0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
+    assert equality.tolist() == [0.0]  # one of the three does nothing
     memory.reset(tensor([True]))
     assert not teamwork.effort.any()
 
 
 def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -> None:
     _, teamwork = make_teamwork(3, 2)
-    teamwork.effort.copy_(tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]]))
+    efforts = tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]])
+    teamwork.effort[:, 0] = efforts
     # A third team that hardly touches the object has 0.2 N of the 1 N that shares begin with.
-    assert teamwork.equality().tolist() == pytest.approx([1.0, 0.5, 0.2])
+    assert teamwork.share(0, efforts).tolist() == pytest.approx([1.0, 0.5, 0.2])
 
 
 def test_nobody_waits_for_the_push_of_a_robot_that_is_out() -> None:
     _, teamwork = make_teamwork(3, 3)
-    teamwork.effort.copy_(tensor([[20.0, 20.0, 0.0], [30.0, 10.0, 9.0], [5.0, 5.0, 5.0]]))
+    efforts = tensor([[20.0, 20.0, 0.0], [30.0, 10.0, 9.0], [5.0, 5.0, 5.0]])
+    teamwork.effort[:, 1] = efforts
     is_out = tensor([[False, False, True]] * 2 + [[True] * 3])
-    assert teamwork.equality(is_out).tolist() == pytest.approx([1.0, 0.5, 0.0])
+    assert teamwork.share(1, efforts, is_out).tolist() == pytest.approx([1.0, 0.5, 0.0])
 
 
-def test_only_new_ground_is_shared_progress() -> None:
+def test_only_new_ground_is_gained() -> None:
     memory, teamwork = make_teamwork(1, 2)
-    push = tensor([[20.0, 20.0]])
-    gained = []
-    for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7)):
-        shared = teamwork.update(push, tensor([before]), tensor([after]))
-        gained.append(shared.item() / teamwork.equality().item())
+    gained = [
+        teamwork.gain(tensor([before]), tensor([after])).item()
+        for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7))
+    ]
     assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=FEW_STEPS)
     memory.reset(tensor([True]))
-    assert teamwork.update(push, tensor([5.0]), tensor([5.0])).item() == 0.0
+    assert teamwork.gain(tensor([5.0]), tensor([5.0])).item() == 0.0
 
 
 def test_teamwork_resumes_where_it_was_saved() -> None:
     memory, first = make_teamwork(2, 2)
     other, second = make_teamwork(2, 2)
-    first.update(tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([2.0, 3.0]), tensor([1.9, 3.1]))
+    push = tensor([[5.0, 3.0], [1.0, 9.0]])
+    first.gain(tensor([2.0, 3.0]), tensor([1.9, 3.1]))
+    first.share(0, push)
     other.load_state_dict(memory.state_dict())
-    step = tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([1.9, 3.1]), tensor([1.8, 2.8])
-    shared = first.update(*step)
-    assert torch.equal(shared, second.update(*step))
-    assert shared.gt(0.0).all()
+    step = tensor([1.9, 3.1]), tensor([1.8, 2.8])
+    gained = first.gain(*step)
+    assert torch.equal(gained, second.gain(*step))
+    assert gained.gt(0.0).all()
+    assert torch.equal(first.share(0, push), second.share(0, push))
 
 
 def test_shared_progress_counts_a_control_step_once() -> None:
     step = features(STATE, PREV)
     assert torch.equal(step.shared_progress, step.shared_progress)
     assert term("shared_progress", step) == [0.0]  # nobody pushes
+
+
+@pytest.mark.parametrize(("yaw", "is_ahead"), [(0.0, True), (math.pi, False)])
+def test_a_push_with_the_tail_is_shared_but_not_ahead(yaw: float, is_ahead: bool) -> None:
+    robots = [[-0.8, 0.3, 0.28], [-0.8, -0.3, 0.28]]
+    state, before = (scene(robots, [x, 0.0, 0.28], [3.0, 0.0, 0.0]) for x in (0.1, 0.0))
+    state.robot_quat[:] = quat_from_yaw(tensor([yaw]))
+    state.contact_force[..., 0] = 50.0  # towards the goal
+    step = features(state, before)
+    shared = step.shared_progress.item()
+    assert shared > 0.0
+    ahead = shared if is_ahead else 0.0
+    assert step.shared_progress_ahead.item() == pytest.approx(ahead, abs=1e-6)
+
+
+def test_a_robot_near_the_object_faces_its_nearest_edge_or_pays() -> None:
+    robots = [[-0.9, 0.0, 0.28], [0.0, 0.9, 0.28], [0.9, 0.0, 0.28], [1.4, 0.0, 0.28]]
+    step = features(scene(robots, [0.0, 0.0, 0.28], [3.0, 0.0, 0.0]))
+    # All look east. The last one is further than 0.7 m from the edge.
+    assert term("turned_away", step) == pytest.approx([0.0, 0.5, 1.0, 0.0], abs=1e-5)
 
 
 def test_the_default_rewards_pay_for_sharing() -> None:
