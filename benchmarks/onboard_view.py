@@ -31,11 +31,13 @@ from mqe.extensions import load_extensions
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.world.geometry import axes_along, in_frame
 
-CELL = 0.02  # [m] of the ground's grid
+CELL = 0.025  # [m] of the ground's grid
 REACH = 2.6  # [m] from the robot to the picture's edge
-INTERVAL = 0.4  # [s] between pictures of a film
+INTERVAL = 0.6  # [s] between pictures of a film
 # Corners of a rectangle, then a mark at its nose
 CORNERS = torch.tensor([[1, 1], [1, -1], [-1, -1], [-1, 1], [1, 1], [0.3, 0], [1, -1]])
+ANGLES = torch.linspace(0.0, 6.28, 33)
+CIRCLE = torch.stack((ANGLES.cos(), ANGLES.sin()), dim=-1)
 SEEN = "#fff3bf"
 UNSEEN = "#d0d4da"
 KNOWN = "#c92a2a"
@@ -75,7 +77,7 @@ def film(arguments: argparse.Namespace) -> None:
                 axes.set(xlabel="", ylabel="", xticks=[], yticks=[])
                 axes.set_title(f"robot {robot}, {decision * period:.1f} s")
             picture = io.BytesIO()
-            figure.savefig(picture, dpi=75, format="png")
+            figure.savefig(picture, dpi=66, format="png")
             pictures.append(Image.open(picture).convert("RGB"))
         step = env.step(team(obs))
         if bool(step.terminated.any() | step.truncated.any()):
@@ -88,7 +90,7 @@ def film(arguments: argparse.Namespace) -> None:
         append_images=others,
         duration=round(400 * INTERVAL),
         loop=0,
-        quality=25,
+        quality=12,
     )
 
 
@@ -131,7 +133,8 @@ def draw(axes: Axes, env: MultiAgentEnv, robot: int) -> None:
     for i in range(num_agents):
         _trunk(axes, views, places[0, i], i, color="#1864ab" if i == robot else "#495057")
     for geom in constants.object.geoms:
-        corners = CORNERS[:4] * torch.tensor(geom.half_extents[:2]) + torch.tensor(geom.pos[:2])
+        shape = CORNERS[:4] if geom.type == "box" else CIRCLE
+        corners = shape * torch.tensor(geom.half_extents) + torch.tensor(geom.pos[:2])
         axes.add_patch(Polygon(_in_world(corners, places[0, -1]), fill=False, edgecolor="#495057"))
     outline = _in_world(constants.footprint.points_of(1)[0], places[0, -1])
     visible, _ = views(sensor, poses)
@@ -147,7 +150,8 @@ def draw(axes: Axes, env: MultiAgentEnv, robot: int) -> None:
             continue
         axes.plot(*pose[:2], "x", color=KNOWN)
         label = f"{float(seconds):.1f} s"
-        axes.annotate(label, pose[:2].tolist(), (6, 6), textcoords="offset points", color=KNOWN)
+        place = {"xytext": (6, 6), "textcoords": "offset points", "clip_on": True}
+        axes.annotate(label, pose[:2].tolist(), **place, color=KNOWN).set_in_layout(False)
         if entity:
             other = int(constants.observed[robot, entity])
             _trunk(axes, views, pose, other, color=KNOWN, linestyle="--")
