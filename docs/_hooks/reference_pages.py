@@ -15,7 +15,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.config.other_names import NAMES, NOTHING, TRAIN_FLAGS, dotted
-from harl_mapush.evaluation.watchers import pushing
+from harl_mapush.evaluation import push_watcher
 from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush.commands import COMMANDS, load
@@ -365,8 +365,8 @@ def metrics() -> str:
         "What `mapush test` prints and `--json` writes for the push task:",
         _calculator_keys(),
         "## How a team pushes",
-        _definitions(pushing.__doc__ or ""),
-        _definitions(pushing.PushWatcher.summarize.__doc__ or ""),
+        _definitions(push_watcher.__doc__ or ""),
+        _definitions(push_watcher.summarize.__doc__ or ""),
         "[The gait](../background/gait.md#metrics) has the metrics of the examination of gaits.",
     ]
     return _join(parts)

@@ -33,7 +33,9 @@ class Suite:
     )
     help: str = option("", "what the suite tests")
     watchers: tuple[str, ...] = option(
-        ("pushing",), "measurements beside the task's own metrics, as in [pushing, places]"
+        ("pushing",),
+        "measurements beside the task's own metrics: [pushing], or none, []",
+        choices=("pushing",),
     )
     policies: tuple[str, ...] = option(
         (SCRIPTS,), "policies measured from equal starts, as in [scripts, one_fewer]"

@@ -1,1 +1,1 @@
-"""Evaluation of trained policies: calculator, suites and watchers."""
+"""Evaluation of trained policies: calculator and suites."""

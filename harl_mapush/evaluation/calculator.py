@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher
+from harl_mapush.evaluation.push_watcher import PushWatcher
 from mqe.env.environment import MultiAgentEnv
 from mqe.tasks.episode_report import Metrics
 
@@ -27,7 +27,7 @@ def first_episodes(
     env: MultiAgentEnv,
     policy: Policy,
     unused: Tensor | None = None,
-    watchers: Sequence[EpisodeWatcher] = (),
+    watchers: Sequence[PushWatcher] = (),
 ) -> dict[str, Tensor]:
     """Play each environment's first episode and return its metrics (N,) by name.
 

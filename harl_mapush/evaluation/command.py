@@ -16,7 +16,6 @@ from harl_mapush.evaluation.measuring import Say, describe, measure
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player
 from harl_mapush.evaluation.tables import as_csv
-from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.runs import evaluation_worlds, run_folder
 from mqe.config import ConfigError, flatten, merge
 from mqe.registry import resolve_sim
@@ -86,8 +85,6 @@ def check_flags(arguments: Any) -> None:
 def find_suite(cfg: RunCfg, arguments: Any) -> Suite:
     """Return the suite to play. Raise ConfigError for flags without an effect in this suite."""
     suite = config.measured_suite(cfg.task.name, arguments.suite)
-    for watcher in suite.watchers:
-        WATCHERS.find(watcher, f"suite {suite.name}: watchers")
     if suite.examination is not None:
         _check_examination(suite, arguments)
         return suite

@@ -21,8 +21,7 @@ from torch import Tensor
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.policies import Policy, load_policy
-from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.evaluation.watchers.watcher import Goal
+from harl_mapush.evaluation.push_watcher import Goal, PushWatcher
 from harl_mapush.process import seed_everything
 from harl_mapush.runs.policy import TeamPolicy, make_team
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
@@ -32,6 +31,7 @@ from mqe.registry import make_env, resolve_sim
 
 Columns = dict[str, NDArray[np.float64]]  # metrics of episodes by name
 MOST_EPISODES = 1_000_000  # per seed
+PUSHING = "pushing/"  # before the names of a watcher's measurements
 Block = tuple[int, int]  # seed, and the block's number within the seed
 
 
@@ -44,7 +44,7 @@ class Request:
     num_episodes: int
     folder: Path | None = None  # the checkpoint's; None if ``function`` is the policy
     function: str | None = None  # the name of a policy, or MODULE:FUNCTION
-    watchers: tuple[str, ...] = ()  # names; those without anything to measure here are left out
+    is_watched: bool = False  # whether to measure the pushes, if there is an object
 
 
 def play_request(request: Request) -> dict[int, Columns]:
@@ -70,9 +70,9 @@ def play(request: Request, blocks: Sequence[Block]) -> dict[Block, Columns]:
     index = resolve_sim(cfg.sim)[1].index
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(index), _one_thread():
-        kinds = {name: WATCHERS[name] for name in request.watchers}
-        senses_parts = any(kind.senses_parts for kind in kinds.values())
-        env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=senses_parts)
+        env = make_env(
+            cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=request.is_watched
+        )
         try:
             worlds = ActiveWorlds(env.resting) if env.device.type == "cpu" else None
             policy = _policy(request, cfg, env, worlds, len(blocks))
@@ -83,12 +83,12 @@ def play(request: Request, blocks: Sequence[Block]) -> dict[Block, Columns]:
                 [number >= request.num_episodes for _, number in places], device=env.device
             )
             goal = Goal(features.success_radius, features.heading_error)
-            supported = {name: kind for name, kind in kinds.items() if kind.supports(env)}
-            watchers = {name: kind(env, goal) for name, kind in supported.items()}
-            episodes = first_episodes(env, policy, unused=unused, watchers=list(watchers.values()))
-            for name, watcher in watchers.items():
-                for measurement, values in watcher.episodes().items():
-                    episodes[f"{name}/{measurement}"] = values
+            has_pushes = request.is_watched and env.scene.object is not None
+            watchers = [PushWatcher(env, goal)] if has_pushes else []
+            episodes = first_episodes(env, policy, unused=unused, watchers=watchers)
+            for watcher in watchers:
+                for name, values in watcher.episodes().items():
+                    episodes[PUSHING + name] = values
         finally:
             env.close()
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harl_mapush.config import RunCfg
+from harl_mapush.evaluation import push_watcher
 from harl_mapush.evaluation.episodes import (
+    PUSHING,
     Columns,
     Request,
     as_tensors,
     join_columns,
     play_request,
 )
-from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import TASKS
@@ -45,15 +46,13 @@ def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
         if f"{name}_rate" not in metrics:  # the task's report computes no such rate itself
             metrics |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
 
-    for watcher in request.watchers:
-        prefix = f"{watcher}/"
-        measured = {
-            name.removeprefix(prefix): values
-            for name, values in columns.items()
-            if name.startswith(prefix)
-        }
-        if measured:
-            metrics |= WATCHERS[watcher].summarize(measured | {"broken": episodes["broken"]})
+    pushes = {
+        name.removeprefix(PUSHING): values
+        for name, values in columns.items()
+        if name.startswith(PUSHING)
+    }
+    if pushes:
+        metrics |= push_watcher.summarize(pushes | {"broken": episodes["broken"]})
     return metrics
 
 
@@ -75,8 +74,8 @@ def headline(cfg: RunCfg) -> str:
 def describe(request: Request, metrics: Mapping[str, Any]) -> str:
     """Format metrics as text. Several seeds add a line each."""
     text = report_of(request.cfg).describe(metrics)  # type: ignore[arg-type]
-    for watcher in request.watchers:
-        text += WATCHERS[watcher].describe(metrics)  # type: ignore[arg-type]
+    if request.is_watched:
+        text += push_watcher.describe(metrics)  # type: ignore[arg-type]
     for seed, of_seed in metrics.get("per_seed", {}).items():
         name = headline(request.cfg)
         count = of_seed["num_episodes"]

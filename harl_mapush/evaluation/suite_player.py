@@ -63,7 +63,7 @@ class Player:
             num_episodes=self.num_episodes,
             folder=self.folder if self.function is None else None,
             function=self.function,
-            watchers=self.suite.watchers,
+            is_watched=bool(self.suite.watchers),
         )
 
     def compare(self, request: Request) -> dict[str, Metrics]:
@@ -135,7 +135,7 @@ class Player:
         else:
             other = replace(request, folder=None, function=policy)
         num_episodes = min(NUM_COMPARED, request.num_episodes)
-        return replace(other, num_episodes=num_episodes, watchers=())
+        return replace(other, num_episodes=num_episodes, is_watched=False)
 
     def conditions(self, only: Sequence[str] | None) -> Iterator[dict[str, Any]]:
         """Measure the team under the suite's conditions and yield a row of metrics for each.
@@ -164,7 +164,7 @@ class Player:
         Rows follow the order of training. Luck helps the best of many checkpoints, so only fresh
         episodes measure it without bias.
         """
-        request = replace(self.request(), watchers=())
+        request = replace(self.request(), is_watched=False)
         name = headline(request.cfg)
         folders = checkpoint.all_checkpoints(run)
         requests = [replace(request, folder=folder) for _, folder in folders]

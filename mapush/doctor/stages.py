@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import mujoco
@@ -16,6 +15,7 @@ import torch
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import ConfigError, install
+from mqe.manifest import packages
 from mqe.registry import make_env, resolve_sim
 from mqe.viewer.offscreen import choose_backend
 from mqe.world.randomization import RandomizationCfg
@@ -23,7 +23,6 @@ from mqe.world.randomization import RandomizationCfg
 NUM_WORLDS = {"cpu": 64, "cuda": 1000}
 NUM_DECISIONS = 4
 _GIB = 2**30
-_PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 
 
 class Stage(NamedTuple):
@@ -57,14 +56,14 @@ def stages() -> dict[str, Stage]:
 
 def check_versions(cfg: RunCfg) -> str:
     """Check the versions: Python, CUDA and packages must fit together."""
-    versions: dict[str, str | None] = {
+    versions = {
         "platform": platform.platform(),
         "python": platform.python_version(),
-        **{package: _installed(package) for package in _PACKAGES},
+        **packages(),
         "torch_cuda": torch.version.cuda,
     }
     ours = mujoco.__version__
-    warps = versions["mujoco-warp"]
+    warps = versions.get("mujoco-warp")
     if warps is not None and warps.split(".")[:2] != ours.split(".")[:2]:
         raise StageError(
             f"mujoco-warp {warps} is not for MuJoCo {ours}", f"pip install mujoco-warp=={ours}"
@@ -144,10 +143,3 @@ def driver_version() -> int | None:
         number = ctypes.c_int()
         return number.value if library.cuDriverGetVersion(ctypes.byref(number)) == 0 else None
     return None
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -227,7 +227,7 @@ def test_what_cannot_be_is_refused_before_anything_is_played(
     [
         ("watcher: [pushing]", "watcher'; did you mean suite"),
         ("watchers: pushing", "watchers: must be a list of strings, not 'pushing'"),
-        ("watchers: [pushin]", "watchers: unknown watcher 'pushin'"),
+        ("watchers: [pushin]", "watchers: unknown value 'pushin'"),
         ("seeds: [a]", "seeds[0]: must be a whole number, not 'a'"),
         ("episodes: 0", "episodes: must be at least 1, not 0"),
         ("conditions: [a]", "conditions: must be a section of keys, not ['a']"),

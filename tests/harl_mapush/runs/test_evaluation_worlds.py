@@ -104,7 +104,7 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
         str(out),
     ]
     assert test.main(["--checkpoint", str(team), *words]) == 0
-    request = Request(cfg, (0,), 2, folder, watchers=("pushing",))
+    request = Request(cfg, (0,), 2, folder, is_watched=True)
     measured = measure(request)
     assert out.read_text() == json.dumps(measured, indent=2) + "\n"
     for name in (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
@@ -144,19 +143,14 @@ def test_nothing_runs_after_a_failure(monkeypatch, capsys) -> None:
 def versions(monkeypatch):
     """A machine with the GPU's packages and a driver for CUDA 12.4."""
     versions = {
+        "mapush": "0.3.0",
         "torch": "2.13.0",
         "mujoco": "4.0.0",
         "mujoco-warp": "4.0.2",
         "warp-lang": "1.19.0",
         "numpy": "2.0",
     }
-
-    def version(package: str) -> str:
-        if package not in versions:
-            raise PackageNotFoundError(package)
-        return versions[package]
-
-    monkeypatch.setattr(stages, "version", version)
+    monkeypatch.setattr(stages, "packages", lambda: versions)
     monkeypatch.setattr(stages, "driver_version", lambda: 12040)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     return versions

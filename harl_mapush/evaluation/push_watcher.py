@@ -14,15 +14,15 @@ velocities belong to the start of the step. Definitions:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal
 from mqe.env.environment import MultiAgentEnv
-from mqe.env.observer import PhysicsStep
-from mqe.tasks.episode_report import Metrics, mean, rate
+from mqe.env.observer import Observer, PhysicsStep
+from mqe.tasks.episode_report import Metrics, mean, rate, with_interval
 from mqe.tasks.push.features import NOSE_ANGLE
 from mqe.world.geometry import length
 from mqe.world.objects import REST_SPEED
@@ -40,6 +40,34 @@ _ROBOT_SUMS = (
 )
 _TEAM_SUMS = ("pushing", "all_pushing", "phase")  # [s]
 _ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last control step
+# Lines of text: a label and the names of its metrics. Lines of missing metrics are left out.
+_LINES = (
+    ("push towards the goal [N s]", ("useful_impulse_ns",)),
+    ("the least useful share, mean", ("lesser_useful_share",)),
+    ("all push at once, of the pushing time", ("simultaneous_share",)),
+    ("a robot in contact, of the phase", ("touch_share_of_phase",)),
+    (" / ".join(DIRECTIONS), tuple(f"push_{kind}_share" for kind in DIRECTIONS)),
+    (" / ".join(PARTS), tuple(f"push_{part}_share" for part in PARTS)),
+    ("object at the end [m], [m/s]", ("end_distance_m", "end_speed_m_s")),
+    ("object still at the goal at the end", ("still_at_goal_rate",)),
+    ("heading error at the end [degrees]", ("end_heading_error_deg",)),
+    *(
+        (
+            f"agent{i}: useful share, in contact",
+            (f"useful_share_agent{i}", f"touch_share_of_phase_agent{i}"),
+        )
+        for i in range(MAX_ROBOTS)
+    ),
+)
+
+
+class Goal(NamedTuple):
+    """The pose to which an object is pushed."""
+
+    radius: float = 0.0  # [m]
+    # Returns the turn (N,) [rad] to the heading at the goal, for the object's yaw (N,). None: the
+    # task accepts any heading.
+    heading_error: Callable[[Tensor], Tensor] | None = None
 
 
 class PushTotals:
@@ -94,7 +122,7 @@ class PushTotals:
             self._pause *= ~pushes
 
 
-class PushWatcher(EpisodeWatcher):
+class PushWatcher(Observer):
     """Measures how the robots push the object in every world's first episode.
 
     The environment then takes its physics steps one by one, and on a GPU outside CUDA graphs, so
@@ -102,29 +130,10 @@ class PushWatcher(EpisodeWatcher):
     """
 
     needs_physics_steps = True
-    senses_parts = True
-    lines = (
-        ("push towards the goal [N s]", ("useful_impulse_ns",)),
-        ("the least useful share, mean", ("lesser_useful_share",)),
-        ("all push at once, of the pushing time", ("simultaneous_share",)),
-        ("a robot in contact, of the phase", ("touch_share_of_phase",)),
-        (" / ".join(DIRECTIONS), tuple(f"push_{kind}_share" for kind in DIRECTIONS)),
-        (" / ".join(PARTS), tuple(f"push_{part}_share" for part in PARTS)),
-        ("object at the end [m], [m/s]", ("end_distance_m", "end_speed_m_s")),
-        ("object still at the goal at the end", ("still_at_goal_rate",)),
-        ("heading error at the end [degrees]", ("end_heading_error_deg",)),
-        *(
-            (
-                f"agent{i}: useful share, in contact",
-                (f"useful_share_agent{i}", f"touch_share_of_phase_agent{i}"),
-            )
-            for i in range(MAX_ROBOTS)
-        ),
-    )
 
     def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
-        """Begin with no physics steps."""
-        super().__init__(env, goal)
+        """Watch ``env`` with no world finished. ``goal`` is its task's."""
+        self._is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         self._goal_radius = goal.radius
         self._heading_error = goal.heading_error
         self._has_parts = env.scene.has_part_sensors
@@ -132,10 +141,9 @@ class PushWatcher(EpisodeWatcher):
         self._totals = PushTotals(env.num_envs, env.scene.num_robots, env.device)
         self._end = torch.full((len(_ENDS), env.num_envs), torch.nan, device=env.device)
 
-    @classmethod
-    def supports(cls, env: MultiAgentEnv) -> bool:
-        """Return whether the scene has an object."""
-        return env.scene.object is not None
+    def finish(self, is_finished: Tensor) -> None:
+        """Exclude the worlds of ``is_finished`` (N,) from further measurements."""
+        self._is_finished = is_finished.clone()
 
     def on_physics_step(self, step: PhysicsStep) -> None:
         """Keep the step until its control step is known to count."""
@@ -143,7 +151,7 @@ class PushWatcher(EpisodeWatcher):
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Add the physics steps of a control step, and keep the object's last state."""
-        counts = self.counting(live)
+        counts = live & ~self._is_finished
 
         def counted(values: list[Tensor]) -> Tensor:
             stacked = torch.stack(values)
@@ -187,46 +195,56 @@ class PushWatcher(EpisodeWatcher):
         sums["end_still"] = is_still.float()
         return sums
 
-    @staticmethod
-    def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
-        """Return the metrics of pushing, without broken episodes.
 
-        Means over episodes:
+def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
+    """Return the metrics of pushing, without broken episodes.
 
-        - ``useful_impulse_ns``: useful force times dt, summed over robots and physics steps
-        - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J a robot's useful
-          impulse, over episodes with a positive one
-        - ``lesser_useful_share``: the least such share in an episode
-        - ``pushing_time_s``, ``pushing_phase_s``: see the definitions at the top
-        - ``end_distance_m``, ``end_speed_m_s``: the object's distance from the goal and its speed
-          at the last control step
-        - ``end_heading_error_deg``: turn to the goal's heading at the last control step, from
-          the nearest heading with the same outline, with ``task.goal_heading`` only
-        - ``still_at_goal_rate``: episodes ending with the object within ``task.success_radius`` and
-          slower than 0.02 m/s, with their Wilson interval
+    Means over episodes:
 
-        Ratios between sums over all episodes, so an episode counts by its amount of pushing. The
-        team's ratios sum numerator and denominator over the robots. The suffix ``_agent<i>`` marks
-        a robot's:
+    - ``useful_impulse_ns``: useful force times dt, summed over robots and physics steps
+    - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J a robot's useful
+      impulse, over episodes with a positive one
+    - ``lesser_useful_share``: the least such share in an episode
+    - ``pushing_time_s``, ``pushing_phase_s``: see the definitions at the top
+    - ``end_distance_m``, ``end_speed_m_s``: the object's distance from the goal and its speed
+      at the last control step
+    - ``end_heading_error_deg``: turn to the goal's heading at the last control step, from
+      the nearest heading with the same outline, with ``task.goal_heading`` only
+    - ``still_at_goal_rate``: episodes ending with the object within ``task.success_radius`` and
+      slower than 0.02 m/s, with their Wilson interval
 
-        - ``simultaneous_share`` (team only): time with all robots pushing / pushing time
-        - ``touch_share_of_phase``: a robot's pushing time / the team's phase
-        - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
-          degrees from the nose, in between, or within 60 degrees from the tail / all impulse
-        - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse from the trunk,
-          from the feet, or from hips, thighs and calves / their sum. None: the simulator does not
-          tell parts apart.
-        """
-        is_counted = ~episodes["broken"].cpu().bool()
-        sums = {name: values.cpu().double()[is_counted] for name, values in episodes.items()}
-        still = torch.zeros(len(is_counted), dtype=torch.bool)
-        still[is_counted] = sums["end_still"] > 0.5
-        return {
-            **_team_means(sums),
-            **rate("still_at_goal", still),
-            **_robot_means(sums),
-            **_ratios(sums),
-        }
+    Ratios between sums over all episodes, so an episode counts by its amount of pushing. The
+    team's ratios sum numerator and denominator over the robots. The suffix ``_agent<i>`` marks
+    a robot's:
+
+    - ``simultaneous_share`` (team only): time with all robots pushing / pushing time
+    - ``touch_share_of_phase``: a robot's pushing time / the team's phase
+    - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
+      degrees from the nose, in between, or within 60 degrees from the tail / all impulse
+    - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse from the trunk,
+      from the feet, or from hips, thighs and calves / their sum. None: the simulator does not
+      tell parts apart.
+    """
+    is_counted = ~episodes["broken"].cpu().bool()
+    sums = {name: values.cpu().double()[is_counted] for name, values in episodes.items()}
+    still = torch.zeros(len(is_counted), dtype=torch.bool)
+    still[is_counted] = sums["end_still"] > 0.5
+    return {
+        **_team_means(sums),
+        **rate("still_at_goal", still),
+        **_robot_means(sums),
+        **_ratios(sums),
+    }
+
+
+def describe(metrics: Metrics) -> str:
+    """Format the metrics of pushing."""
+    text = ""
+    for label, names in _LINES:
+        if all(name in metrics for name in names):
+            values = ", ".join(with_interval(metrics, name) for name in names)
+            text += f"{label:<40}{values}\n"
+    return text
 
 
 def _of_robots(sums: Mapping[str, Tensor], name: str) -> Tensor:

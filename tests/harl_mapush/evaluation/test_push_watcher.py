@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
+from harl_mapush.evaluation import push_watcher
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import describe, measure
-from harl_mapush.evaluation.watchers.pushing import PushTotals, PushWatcher
-from harl_mapush.evaluation.watchers.watcher import Goal
+from harl_mapush.evaluation.push_watcher import Goal, PushTotals, PushWatcher
 from harl_mapush.runs import evaluation_worlds
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics
@@ -42,7 +42,7 @@ def summarized(
     for row, name in enumerate(("distance", "speed", "heading_error")):
         if name in ends:
             watcher._end[row] = tensor(ends[name])
-    return PushWatcher.summarize({**watcher.episodes(), "broken": tensor(is_broken)})
+    return push_watcher.summarize({**watcher.episodes(), "broken": tensor(is_broken)})
 
 
 def add(
@@ -151,7 +151,7 @@ def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() ->
     assert metrics["end_distance_m"] == pytest.approx(2.5 / 3)
     assert metrics["still_at_goal_rate"] == 0.25  # a broken episode is not still
     assert metrics["push_feet_share"] is None
-    assert "nan" not in PushWatcher.describe(metrics)
+    assert "nan" not in push_watcher.describe(metrics)
 
 
 class _Counted(PushWatcher):
@@ -217,7 +217,7 @@ def test_the_calculator_measures_without_changing_what_it_measures() -> None:
     }
     cfg = evaluation_worlds.settings(None, over)
     plain = Request(cfg, (0,), 3, function="scripted_team")
-    measured = replace(plain, watchers=("pushing",))
+    measured = replace(plain, is_watched=True)
     before = measure(plain)
     after = measure(measured)
     assert {name: after[name] for name in before} == before
