@@ -21,7 +21,7 @@ from harl_mapush.runs.checkpoint import all_checkpoints
 from mapush.built_in import extensions
 from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.pretrained import PRETRAINED, summaries
-from mqe.registry import SIMULATORS, TASKS, SimCfg
+from mqe.registry import TASKS
 from mqe.tasks.term_settings import chosen_weights
 
 PRESETS = "presets"  # words in place of a folder
@@ -153,13 +153,11 @@ def wrapped(line: str, indent: int = 4) -> str:
 def setting_lines() -> list[str]:
     """Return a line for each setting: its name, default, range and help text.
 
-    A setting for particular tasks, algorithms or simulators has their names at the line's end.
+    A setting for particular tasks or algorithms has their names at the line's end.
     """
     variants: list[tuple[str, dict[str, type]]] = [("", dict(config.SECTION_CLASSES))]
     variants += [(name, {"task": entry.cfg}) for name, entry in TASKS.items()]
     variants += [(name, {"algorithm": entry.cfg}) for name, entry in ALGORITHMS.items()]
-    variants += [(name, {"sim": entry.cfg}) for name, entry in SIMULATORS.items()]
-    variants.append(("", {"sim": SimCfg}))
     owners: dict[str, list[str]] = {}
     for owner, classes in variants:
         for name, field in dotted(classes).items():

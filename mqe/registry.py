@@ -30,10 +30,7 @@ _WORLD_BYTES = 16_384  # of task and environment, roughly
 
 @dataclass(frozen=True)
 class SimCfg:
-    """Section ``sim``: the simulator and its device.
-
-    A simulator with further settings has a subclass.
-    """
+    """Section ``sim``: the simulator and its device."""
 
     name: str = option(
         "auto",
@@ -47,16 +44,15 @@ class SimCfg:
 class SimulatorEntry(NamedTuple):
     """One simulator by name, with all facts about it for the rest of the program."""
 
-    # Builds N worlds of a model on a device. The settings are an instance of ``cfg``.
-    make: Callable[[mujoco.MjModel, int, Any, torch.device], Simulator]
+    # Builds N worlds of a model on a device.
+    make: Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]
     # Raises ConfigError, with the way out, if it cannot run here with these settings.
-    check: Callable[[Any, torch.device], None] = lambda cfg, device: None
+    check: Callable[[SimCfg, torch.device], None] = lambda cfg, device: None
     # Returns the bytes on the device without worlds, and the bytes of each world. None: nobody
     # knows before they are allocated.
-    plan_memory: Callable[[mujoco.MjModel, Any], tuple[float, float]] | None = None
+    plan_memory: Callable[[mujoco.MjModel, SimCfg], tuple[float, float]] | None = None
     runs_on_gpu: bool = True
     has_part_sensors: bool = True  # the touch sensors of ``with_part_sensors`` work
-    cfg: type[SimCfg] = SimCfg  # class of the section ``sim``
 
 
 TASKS: Registry[TaskEntry] = Registry("task")
@@ -111,8 +107,7 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     """
     device = _resolve_device(cfg)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
-    entry = SIMULATORS.find(name, "sim.name")
-    entry.check(cfg if isinstance(cfg, entry.cfg) else entry.cfg(name, cfg.device), device)
+    SIMULATORS.find(name, "sim.name").check(cfg, device)
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(
             f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or "
@@ -173,8 +168,6 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     """
     name, device = resolve_sim(cfg)
     entry = SIMULATORS[name]
-    if not isinstance(cfg, entry.cfg):
-        cfg = entry.cfg(name, cfg.device, cfg.num_threads)
     if entry.plan_memory is not None:
         fixed, per_world = entry.plan_memory(model, cfg)
         check_room(fixed + num_envs * per_world, device, "env.num_envs", num_envs)

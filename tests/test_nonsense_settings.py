@@ -12,14 +12,13 @@ import pytest
 from harl_mapush import config, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from mqe.config import ConfigError, build, check_values, to_dict
-from mqe.registry import SIMULATORS, TASKS, SimCfg, make_env
+from mqe.registry import TASKS, SimCfg, make_env
 from tests.support.error_lines import error_line
 
 CLASSES = [
     *config.SECTION_CLASSES.items(),
     *((f"task {name}", entry.cfg) for name, entry in TASKS.items()),
     *((f"algorithm {name}", entry.cfg) for name, entry in ALGORITHMS.items()),
-    *((f"sim {name}", entry.cfg) for name, entry in SIMULATORS.items()),
 ]
 types_of = functools.cache(get_type_hints)
 # Their own bounds name more than a range, or the machine's memory.

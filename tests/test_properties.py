@@ -37,7 +37,7 @@ from mqe.config import (
     to_dict,
 )
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
-from mqe.registry import SIMULATORS, TASKS
+from mqe.registry import TASKS
 
 hypothesis.settings.register_profile("quick", max_examples=50, derandomize=True, database=None)
 hypothesis.settings.register_profile("many", max_examples=500, derandomize=True, database=None)
@@ -54,7 +54,7 @@ SETTINGS = hypothesis.settings(
 
 CLASSES = [
     *config.SECTION_CLASSES.values(),
-    *(entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values(), *SIMULATORS.values())),
+    *(entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())),
 ]
 # All characters of UTF-8, without a search for them
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

@@ -22,7 +22,7 @@ from mapush.commands import COMMANDS, load
 from mqe.config import flatten
 from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED, pretrained_names
-from mqe.registry import SIMULATORS, TASKS, SimCfg
+from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push import episode_report
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.settings import PRESETS, PushCfg
@@ -63,9 +63,6 @@ def settings() -> str:
         f"`{name}`": {name: cls} for name, cls in config.SECTION_CLASSES.items()
     }
     sections |= {f"`task` of `{name}`": {"task": entry.cfg} for name, entry in TASKS.items()}
-    simulators = {entry.cfg: name for name, entry in SIMULATORS.items() if entry.cfg is not SimCfg}
-    sections["`sim`"] = {"sim": SimCfg}
-    sections |= {f"`sim` of `{name}`": {"sim": cfg} for cfg, name in simulators.items()}
     for title, classes in sections.items():
         parts += [f"## {title}", _settings_table(dotted(classes))]
 

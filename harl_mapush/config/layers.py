@@ -28,7 +28,7 @@ from mqe.config import (
 )
 from mqe.registry import TASK_ALIASES, TASKS
 
-_DEFAULT_NAMES = {"task": DEFAULT_TASK, "algorithm": DEFAULT_ALGORITHM, "sim": "auto"}
+_DEFAULT_NAMES = {"task": DEFAULT_TASK, "algorithm": DEFAULT_ALGORITHM}
 # Files of mapush 0.3 have these keys. At these values they have no effect.
 _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
     "sim": {
@@ -94,8 +94,8 @@ def _leave_out_folder(logger: dict[str, Any], named: Mapping[str, Any]) -> list[
 def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the settings of ``over`` on top of ``base``, checked and complete, and notices.
 
-    ``over`` may name another task, algorithm or simulator than ``base``. Keys of ``base`` unknown
-    to the new one are left out, with a notice.
+    ``over`` may name another task or algorithm than ``base``. Keys of ``base`` unknown to the new
+    one are left out, with a notice.
     """
     notices: list[str] = []
     check_layer(base)
@@ -123,7 +123,6 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     classes = SECTION_CLASSES | {
         "task": task.cfg,
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
-        "sim": NAMED_SECTIONS["sim"][values["sim"]["name"]].cfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
     network = cfg.algorithm.built_network(cfg.network)
@@ -152,7 +151,7 @@ def without_former_keys(
 ) -> dict[str, Any]:
     """Return a section's settings without keys of 0.3 at values without an effect.
 
-    ``name`` is that of the section's task, algorithm or simulator. Its own options stay.
+    ``name`` is that of the section's task or algorithm. Its own options stay.
     """
     former = dict(_KEYS_OF_0_3.get(section, {}))
     cls = SECTION_CLASSES.get(section)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.run_settings import LoggerCfg, RunnerCfg
-from mqe.registry import SIMULATORS, TASKS, EnvCfg, SimCfg
+from mqe.registry import TASKS, EnvCfg, SimCfg
 
 DEFAULT_TASK = "go1push_mid"
 DEFAULT_ALGORITHM = "happo"
@@ -32,6 +31,7 @@ class RunCfg:
 SECTIONS = tuple(field.name for field in fields(RunCfg))
 SECTION_CLASSES: dict[str, type] = {
     "env": EnvCfg,
+    "sim": SimCfg,
     "network": NetworkCfg,
     "runner": RunnerCfg,
     "logger": LoggerCfg,
@@ -40,15 +40,12 @@ SECTION_CLASSES: dict[str, type] = {
 NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {
     "task": TASKS,
     "algorithm": ALGORITHMS,
-    # auto is one of those without settings of their own.
-    "sim": ChainMap({"auto": SIMULATORS["mujoco"]}, SIMULATORS),
 }
 
 
 def all_classes() -> dict[str, type]:
-    """Return all sections' classes, for the default task, algorithm and simulator."""
+    """Return all sections' classes, for the default task and algorithm."""
     return SECTION_CLASSES | {
-        "sim": SimCfg,
         "task": TASKS[DEFAULT_TASK].cfg,
         "algorithm": ALGORITHMS[DEFAULT_ALGORITHM].cfg,
     }

@@ -21,7 +21,7 @@ from harl_mapush.runs.run_folder import last_checkpoint
 from mapush import cli, listing
 from mqe.config import load_yaml
 from mqe.pretrained import pretrained_folder, summaries
-from mqe.registry import SIMULATORS, TASKS
+from mqe.registry import TASKS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.randomization import RandomizationCfg
 from tests.support.rounding import FEW_STEPS
@@ -321,9 +321,7 @@ def test_every_setting_is_listed_with_its_default() -> None:
 
 
 def test_every_setting_has_a_help_text() -> None:
-    entries = [
-        entry.cfg for registry in (ALGORITHMS, TASKS, SIMULATORS) for entry in registry.values()
-    ]
+    entries = [entry.cfg for registry in (ALGORITHMS, TASKS) for entry in registry.values()]
     for cls in [*config.SECTION_CLASSES.values(), *entries, RandomizationCfg]:
         assert not [
             f"{cls.__name__}.{field.name}"

@@ -48,7 +48,7 @@ from mqe import control_groups, cores, host_memory
 from mqe.config import ConfigError, build
 from mqe.extensions import load_extensions
 from mqe.pretrained import pretrained_folder
-from mqe.registry import SIMULATORS, TASKS
+from mqe.registry import TASKS
 from mqe.tasks.push.senses import SENSES
 
 _TOO_LONG_S = 5.0
@@ -338,7 +338,7 @@ def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], in
 
 def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a section from Python with impossible values."""
-    registries = (TASKS, ALGORITHMS, SIMULATORS, SENSES)
+    registries = (TASKS, ALGORITHMS, SENSES)
     classes = [entry.cfg for registry in registries for entry in registry.values()]
     classes += config.SECTION_CLASSES.values()
     cls = draw.choice(classes)
@@ -660,7 +660,6 @@ def some_keys(draw: random.Random) -> list[tuple[str, list[str]]]:
     classes = config.SECTION_CLASSES | {
         "task": draw.choice([entry.cfg for entry in TASKS.values()]),
         "algorithm": draw.choice([entry.cfg for entry in ALGORITHMS.values()]),
-        "sim": draw.choice([entry.cfg for entry in SIMULATORS.values()]),
     }
     sections = draw.sample([*classes], draw.randrange(1, 4))
     keys = []

@@ -29,7 +29,7 @@ ISAACGYM_PYTHON = os.environ.get("MAPUSH_ISAAC_PYTHON")
 
 
 def _settings(name, num_threads):
-    return SIMULATORS[name].cfg(name, "cpu", num_threads)
+    return SimCfg(name, "cpu", num_threads)
 
 
 def _start(sim):
