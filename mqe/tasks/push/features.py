@@ -457,28 +457,23 @@ class StepFeatures(SceneFeatures):
         state: SceneState,
         prev: SceneState,
         constants: PushConstants,
-        teamwork: Teamwork,
-        collapse: CollapseTimers | None = None,
-        tangle: TangleTimers | None = None,
-        rest: Tensor | None = None,
+        steps: StepMemory,
         is_out: Tensor | None = None,
         memory: Tensor | None = None,
     ) -> None:
-        """Describe the control step from ``prev`` to ``state``, with ``teamwork`` and timers at its
+        """Describe the control step from ``prev`` to ``state``, with the memory ``steps`` at its
         start.
 
-        Without the timers ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
-        ``rest`` (N,) [s] is the object's resting time at the goal. None: the object need not rest.
         Robots in ``is_out`` (N, A) neither fall nor collapse, and nobody waits for their push.
         None: all robots are present. ``memory`` (N, C) holds the ``Roster`` for sets, and the
         goal's heading.
         """
         super().__init__(state, constants, memory)
         self.prev = prev
-        self._teamwork = teamwork
-        self._collapse = collapse
-        self._tangle = tangle
-        self._rest = rest
+        self._teamwork = steps.teamwork
+        self._collapse = steps.collapse
+        self._tangle = steps.tangle
+        self._rest = steps.rest
         self._is_out = is_out
 
     @cached_property
@@ -537,8 +532,6 @@ class StepFeatures(SceneFeatures):
         """(N,) bool: a robot has lain or knelt for a while. The first read counts this control
         step.
         """
-        if self._collapse is None:
-            return self.never
         self._collapse.update(self.state)
         collapsed = self._collapse.collapsed
         if self._is_out is not None:
@@ -550,8 +543,6 @@ class StepFeatures(SceneFeatures):
         """(N,) bool: two robots have touched for a while. The first read counts this control
         step.
         """
-        if self._tangle is None:
-            return self.never
         self._tangle.update(self.is_touching)
         return self._tangle.tangled.any(dim=1)
 

@@ -239,17 +239,7 @@ class PushTask(TermTask):
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
         """Return the features for the control step from ``prev`` to ``state``."""
-        return StepFeatures(
-            state,
-            prev,
-            self.constants,
-            self.steps.teamwork,
-            self.steps.collapse,
-            self.steps.tangle,
-            self.steps.rest,
-            self._is_out,
-            self.memory,
-        )
+        return StepFeatures(state, prev, self.constants, self.steps, self._is_out, self.memory)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Compute rewards, terminations and measures of the control step from ``prev`` to

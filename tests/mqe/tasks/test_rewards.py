@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, tensor
 
 from mqe.tasks.push import PushCfg, rewards
-from mqe.tasks.push.features import Pairs, PushConstants, StepFeatures, Teamwork
+from mqe.tasks.push.features import Pairs, PushConstants, StepFeatures, StepMemory, Teamwork
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.settings import PRESETS
 from mqe.tasks.terms import Memory, Worlds
@@ -19,7 +19,7 @@ from mqe.world.state import SceneState
 from tests.support.paths import ROOT
 from tests.support.pushing import weights_of
 from tests.support.rounding import FEW_STEPS
-from tests.support.scenes import changed, make_scene_state
+from tests.support.scenes import changed, make_scene_state, team
 
 
 def scene(
@@ -38,8 +38,9 @@ def features(
     state: SceneState, prev: SceneState | None = None, name: str = "cuboid"
 ) -> StepFeatures:
     constants = PushConstants(PushCfg(object=name), state.num_robots)
-    _, teamwork = make_teamwork(1, state.num_robots)
-    return StepFeatures(state, prev or state, constants, teamwork)
+    memory = Memory(Worlds(1, state.num_robots))
+    steps = StepMemory(memory, constants, team(state.num_robots))
+    return StepFeatures(state, prev or state, constants, steps)
 
 
 def make_teamwork(num_envs: int, num_agents: int) -> tuple[Memory, Teamwork]:
