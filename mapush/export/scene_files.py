@@ -18,9 +18,7 @@ from mqe.world.streams import Streams
 
 def write_scene(env: MultiAgentEnv, path: Path) -> None:
     """Write the scene as MJCF."""
-    spec = env.scene.spec
-    assert spec is not None
-    text = spec.to_xml()
+    text = env.scene.spec.to_xml()
     # Attributes that only look, unknown to MuJoCo 3.3
     text = text.replace('type="directional"', 'directional="true"')
     text = re.sub(r' colorspace="\w+"', "", text)

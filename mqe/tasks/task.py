@@ -78,7 +78,7 @@ class TaskFeatures(NamedTuple):
     set_goal_heading: Callable[[Tensor, Tensor], None] | None = None
     # Returns what pushes the robots before a control step (N,) of their episodes.
     disturb: Callable[[Tensor], Disturbance] | None = None
-    # Returns obstacles and markers for the coming control step; None: they stay.
+    # Returns obstacles and marker for the coming control step; None: they stay.
     moved_props: Callable[[], Tensor | None] | None = None
     # Has frozen networks run over blocks of worlds; called before the first step.
     use_blocks: Callable[[ActiveWorlds], None] | None = None

@@ -36,12 +36,7 @@ _WALL = (0.45, 0.48, 0.52, 0.30)
 
 def shown_model(scene: Scene) -> mujoco.MjModel:
     """Return a model for films and viewers with the bodies and joints of ``scene``."""
-    return scene.model if scene.spec is None else shown_spec(scene.spec, scene).compile()
-
-
-def shown_spec(plain: mujoco.MjSpec, scene: Scene) -> mujoco.MjSpec:
-    """Return the description of ``shown_model``, made from the scene's own one."""
-    spec = plain.copy()
+    spec = scene.spec.copy()
     spec.visual.headlight.ambient = (0.45,) * 3
     spec.visual.headlight.diffuse = (0.2,) * 3
     spec.visual.headlight.specular = (0.0,) * 3
@@ -54,7 +49,7 @@ def shown_spec(plain: mujoco.MjSpec, scene: Scene) -> mujoco.MjSpec:
         _dress_robot(spec, robot, i)
     if scene.object is not None:
         _mark_goal(spec)
-    return spec
+    return spec.compile()
 
 
 def _draw_ground(spec: mujoco.MjSpec) -> None:

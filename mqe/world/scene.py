@@ -88,11 +88,11 @@ class Scene:
     model: mujoco.MjModel
     robots: tuple[RobotCfg, ...]
     object: ObjectCfg | None
-    spec: mujoco.MjSpec | None = None  # what the model was compiled from
+    spec: mujoco.MjSpec  # what the model was compiled from
     has_part_sensors: bool = False  # see ``with_part_sensors``
     # Slots of obstacles; an episode's layout places each, or parks it below the floor.
     obstacles: tuple[ObstacleCfg, ...] = ()
-    num_markers: int = 0  # spots on the floor that a task may move, drawn and nothing else
+    has_marker: bool = False  # a spot on the floor that a task may move, drawn and nothing else
     # (N, 3) each world's direction against gravity; None: the ground is level.
     against_gravity: Tensor | None = None
     things: Things | None = None
@@ -168,7 +168,7 @@ def build_scene(
     model: str = "reference",
     obstacles: Sequence[ObstacleCfg] = (),
     arena: tuple[float, float] = (2.0 * ARENA_HALF_SIZE, 2.0 * ARENA_HALF_SIZE),
-    num_markers: int = 0,
+    has_marker: bool = False,
     foot_friction: Sequence[float] = (ROBOT_FLOOR_FRICTION,),
     ground: str = "flat",
     things: Sequence[Thing] = (),
@@ -178,10 +178,10 @@ def build_scene(
     The object has ``inertia`` "physical" or "reference". The goal is drawn as a disc of
     ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each. ``model`` is
     "physical" or "reference", for robots and for objects' contacts. ``arena`` is the length along x
-    and y [m] between the walls. ``obstacles`` need an object. ``num_markers`` spots are drawn on
-    the floor. ``foot_friction`` is the robots' friction on the floor: sliding, or sliding, torsion
-    [m] and rolling [m]. ``ground`` is one of ``GROUNDS``. ``things`` stand in a scene without an
-    object.
+    and y [m] between the walls. ``obstacles`` need an object. With ``has_marker`` a spot is drawn
+    on the floor. ``foot_friction`` is the robots' friction on the floor: sliding, or sliding,
+    torsion [m] and rolling [m]. ``ground`` is one of ``GROUNDS``. ``things`` stand in a scene
+    without an object.
     """
     team = robots_of(robots, num_robots, model)
     arena_file = files("mqe") / "assets" / "arena.xml"
@@ -220,8 +220,14 @@ def build_scene(
         )
     for k, obstacle in enumerate(obstacles):
         _add_obstacle(spec, f"obstacle{k}", obstacle)
-    for k in range(num_markers):
-        _add_marker(spec, f"marker{k}", is_first=k == 0)
+    if has_marker:
+        marker = spec.worldbody.add_body(name="marker", mocap=True)
+        marker.add_site(
+            name="marker",
+            type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+            size=(0.16, GOAL_HEIGHT, 0.0),
+            rgba=(0.10, 0.55, 0.25, 0.9),
+        )
     for geom in spec.geoms:
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
@@ -245,7 +251,7 @@ def build_scene(
         obj,
         spec,
         obstacles=tuple(obstacles),
-        num_markers=num_markers,
+        has_marker=has_marker,
         things=Things(model, things) if things else None,
     )
 
@@ -275,7 +281,6 @@ def with_part_sensors(scene: Scene) -> Scene:
 
     These sensors follow the scene's others and change nothing in the physics.
     """
-    assert scene.spec is not None
     assert scene.object is not None
     spec = scene.spec.copy()
     for i in range(scene.num_robots):
@@ -309,7 +314,7 @@ def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
 
 def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     """Convert a layout to qpos (N, nq), qvel (N, nv) and the positions (N, nmocap, 3) of goal,
-    obstacles and markers.
+    obstacles and marker.
     """
     still = layout.robot_vel.new_zeros(1).expand(len(layout.robot_vel), NUM_JOINTS)
     qpos = []
@@ -329,8 +334,8 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     fixed = [layout.goal_pos.unsqueeze(1)]
     if layout.obstacle_pos is not None:
         fixed.append(layout.obstacle_pos)
-    if scene.num_markers:
-        fixed.append(layout.goal_pos.unsqueeze(1).expand(-1, scene.num_markers, -1))
+    if scene.has_marker:
+        fixed.append(layout.goal_pos.unsqueeze(1))
     return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), torch.cat(fixed, dim=1)
 
 
@@ -447,17 +452,6 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
     num_contacts = [1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1]
     for sensor, other in ((f"{name}/touched", ""), (f"{name}/object", "object")):
         _add_contact_sensor(spec, sensor, name, other, values=num_contacts)
-
-
-def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:
-    """Add a disc on the floor. The first disc is larger."""
-    marker = spec.worldbody.add_body(name=name, mocap=True)
-    marker.add_site(
-        name=name,
-        type=mujoco.mjtGeom.mjGEOM_CYLINDER,
-        size=(0.16 if is_first else 0.06, GOAL_HEIGHT, 0.0),
-        rgba=(0.10, 0.55, 0.25, 0.9) if is_first else (0.15, 0.35, 0.70, 0.8),
-    )
 
 
 def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:

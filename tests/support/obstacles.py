@@ -28,7 +28,7 @@ NUM_ENVS = 4
 
 
 def obstacle_scene() -> Scene:
-    return build_scene(1, OBJECTS["cuboid"], obstacles=(CUBE, WALL, POST), num_markers=1)
+    return build_scene(1, OBJECTS["cuboid"], obstacles=(CUBE, WALL, POST), has_marker=True)
 
 
 def layout() -> Layout:

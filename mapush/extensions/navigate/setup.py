@@ -42,7 +42,7 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
         cfg.success_radius,
         obstacles=problem.shapes.slots,
         arena=problem.arena,
-        num_markers=1,
+        has_marker=True,
         **env.scene_options(),
     )
     robots = Robots(scene.robots, device)
