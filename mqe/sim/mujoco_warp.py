@@ -70,13 +70,6 @@ _PASSIVE_FIELDS = (
 )
 # What MuJoCo derives from masses and inertias that a step reads.
 _DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0")
-_INTEGRATORS = {
-    int(mujoco.mjtIntegrator.mjINT_EULER): mjw.euler,
-    int(mujoco.mjtIntegrator.mjINT_RK4): mjw.rungekutta4,
-    int(mujoco.mjtIntegrator.mjINT_IMPLICIT): mjw.implicit,
-    int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST): mjw.implicit,
-    int(mujoco.mjtIntegrator.mjINT_DISCRETE): mjw.discrete,
-}
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
 # Of the solver. Worlds iterate together until the last one is done, and of thousands some always
 # take all that are allowed (docs/results/speed.md).
@@ -360,8 +353,8 @@ class MujocoWarpSimulator:
         sensors, sensors in all but the last step.
         """
         opt = self._model.opt
+        assert opt.integrator == mujoco.mjtIntegrator.mjINT_IMPLICITFAST  # as in every scene
         flags = opt.disableflags
-        integrate = _INTEGRATORS[int(opt.integrator)]
         idle = 0 if _has_passive_forces(self.model, self._fields) else _NO_PASSIVE_FORCES
         unseen = 0 if self.model.nhistory else _NO_SENSORS
         for left in reversed(range(decimation)):
@@ -373,7 +366,7 @@ class MujocoWarpSimulator:
             finally:
                 # Without damping an integrator would leave out the actuators' damping too.
                 opt.disableflags = flags
-            integrate(self._model, self._data)
+            mjw.implicit(self._model, self._data)
 
     def _load_kernels(self) -> None:
         """Load a step's kernels in parallel, unless already loaded. The state stays."""

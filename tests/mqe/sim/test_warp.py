@@ -316,6 +316,7 @@ def eight_boxes() -> mujoco.MjModel:
     """Eight free boxes in a row on a plane, each on four corners: 8 x 4 contacts of 4 rows."""
     spec = mujoco.MjSpec()
     spec.option.timestep = 0.005
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     plane = mujoco.mjtGeom.mjGEOM_PLANE
     box = mujoco.mjtGeom.mjGEOM_BOX
     spec.worldbody.add_geom(type=plane, size=(20.0, 20.0, 0.1), contype=1, conaffinity=0)
