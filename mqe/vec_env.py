@@ -32,9 +32,7 @@ class TimeStep(NamedTuple):
     valid: Tensor
     final_obs: Tensor  # (N, A, O)
     final_state: Tensor  # like state
-    # Per reward term (N, A): "reward/<term>"; per cost (N, A): "cost/<term>", its mean over the
-    # decision's control steps, which is no part of the reward.
-    info: dict[str, Tensor]
+    info: dict[str, Tensor]  # (N, A) per reward term, "reward/<term>"
 
     @property
     def done(self) -> Tensor:

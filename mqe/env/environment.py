@@ -40,7 +40,7 @@ from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, Task
 from mqe.vec_env import ALL_WORLDS, Share, TimeStep
 from mqe.world.broken_worlds import BrokenWorldRecorder, Limits
-from mqe.world.randomization import Randomization, RandomizationCfg
+from mqe.world.randomization import Randomization
 from mqe.world.scene import (
     STEP_DT,
     Scene,
@@ -49,7 +49,6 @@ from mqe.world.scene import (
     turn_obstacles,
 )
 from mqe.world.state import SceneState
-from mqe.world.streams import Streams
 
 # Its multiples, modulo 1, spread evenly over any run of neighbours.
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
@@ -73,8 +72,8 @@ class MultiAgentEnv:
         sim: Simulator,
         scene: Scene,
         task: Task,
-        randomization: Randomization | None = None,
-        report: Report | None = None,
+        randomization: Randomization,
+        report: Report,
         share: Share = ALL_WORLDS,
         first_episode: int = 0,
         settings: dict[str, Any] | None = None,
@@ -82,7 +81,7 @@ class MultiAgentEnv:
         """Join a simulator, its scene, a task and its randomization. Call ``reset`` before
         ``step``.
 
-        ``report`` sums metrics up (None: by means). ``share`` is the range of these worlds in the
+        ``report`` sums metrics up. ``share`` is the range of these worlds in the
         run. ``first_episode`` is the number of every world's first episode. ``settings`` are the
         plain values for the sections ``env`` and ``task``, if any.
         """
@@ -91,7 +90,7 @@ class MultiAgentEnv:
         self.task = task
         sim_features = sim.features
         features = task.features
-        self.report = report or Report()
+        self.report = report
         self.share = share
         self.settings = settings or {}
         self.num_envs = sim.num_envs
@@ -103,14 +102,6 @@ class MultiAgentEnv:
         self.max_episode_length = task.max_episode_length
         n = self.num_envs
         self._actions_shape = (n, self.num_agents, self.spec.action_size)
-        if randomization is None:
-            randomization = Randomization(
-                RandomizationCfg(),
-                scene,
-                self._actions_shape,
-                task.max_episode_length,
-                Streams(0, n, sim.device),
-            )
         self.randomization = randomization
         if randomization.has_losses and features.excuse_robots is not None:
             features.excuse_robots(randomization.is_out, randomization.is_away)

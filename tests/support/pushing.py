@@ -10,12 +10,15 @@ from torch import Tensor, tensor
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.sim.simulator import Simulator
 from mqe.tasks.push import PUSH, PushCfg, PushTask
 from mqe.tasks.push.rewards import REWARDS
+from mqe.tasks.task import Task
 from mqe.tasks.term_settings import chosen_weights
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS
-from mqe.world.scene import build_scene
+from mqe.world.randomization import Randomization, RandomizationCfg
+from mqe.world.scene import Scene, build_scene
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 from tests.support.scenes import DEFAULT_JOINT_POS, make_scene_state, team
@@ -55,9 +58,19 @@ def make_task(num_envs: int = 1, num_agents: int = 2, **cfg) -> PushTask:
 def make_env(num_envs: int, num_agents: int = 2, **cfg) -> MultiAgentEnv:
     task = make_task(num_envs, num_agents, **cfg)
     scene = build_scene(num_agents, OBJECTS[task.cfg.object])
-    return MultiAgentEnv(
-        MujocoBatchSimulator(scene.model, num_envs, 1), scene, task, report=PUSH.report
+    return plain_env(MujocoBatchSimulator(scene.model, num_envs, 1), scene, task)
+
+
+def plain_env(sim: Simulator, scene: Scene, task: Task) -> MultiAgentEnv:
+    """Return the environment of a push task without randomization."""
+    randomization = Randomization(
+        RandomizationCfg(),
+        scene,
+        (sim.num_envs, task.spec.num_agents, task.spec.action_size),
+        task.max_episode_length,
+        Streams(0, sim.num_envs, sim.device),
     )
+    return MultiAgentEnv(sim, scene, task, randomization, PUSH.report)
 
 
 def make_state(pos: list, yaw: list, box: list, box_yaw: float, goal: list) -> SceneState:

@@ -13,14 +13,13 @@ import pytest
 import torch
 
 from mqe import cores
-from mqe.env.environment import MultiAgentEnv
 from mqe.registry import SIMULATORS, SimCfg, make_simulator
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import snapshot
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import DECIMATION, build_scene
 from tests.support.paths import DATA, ROOT
-from tests.support.pushing import make_task
+from tests.support.pushing import make_task, plain_env
 from tests.support.registries import restored_registries
 from tests.support.scenes import DEFAULT_JOINT_POS
 
@@ -154,7 +153,7 @@ def test_a_simulator_without_optional_features_runs_an_environment():
             make_simulator(SimCfg(name=name, device="cpu", num_threads=1), scene.model, 3)
             for name in ("one_by_one", "mujoco")
         ]
-    env, minimal = (MultiAgentEnv(sim, scene, make_task(3)) for sim in sims)
+    env, minimal = (plain_env(sim, scene, make_task(3)) for sim in sims)
     actions = torch.zeros(3, 2, 3)
     for environment in (env, minimal):
         environment.reset()

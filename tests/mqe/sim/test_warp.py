@@ -34,6 +34,7 @@ from mqe.world.streams import Streams
 from tests.support import strolling
 from tests.support.lazy_modules import LazyModule, needs_warp
 from tests.support.obstacles import obstacle_scene, slide
+from tests.support.pushing import plain_env
 from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import DEFAULT_JOINT_POS
 from tests.support.scenes import team as robots_of
@@ -135,7 +136,7 @@ def run(name: str, make: type) -> Run:
     """Play the ``worlds_of`` recording on a simulator."""
     scene, task, fields, actions = worlds_of(name)
     sim = make_sim(make, scene, fields)
-    env = MultiAgentEnv(sim, scene, task)
+    env = plain_env(sim, scene, task)
     env.reset()
     rows = []
     for action in actions:
@@ -368,7 +369,7 @@ def worlds_with_small_buffers() -> tuple[MultiAgentEnv, Tensor]:
     scene, task, fields, actions = worlds_of("walking")
     capacity = mujoco_warp.Capacity(contacts=16, rows=15)
     sim = make_sim(mujoco_warp.MujocoWarpSimulator, scene, fields, capacity)
-    return MultiAgentEnv(sim, scene, task), actions
+    return plain_env(sim, scene, task), actions
 
 
 def test_buffers_grow_between_rollouts_and_the_run_continues(monkeypatch):
@@ -406,7 +407,7 @@ def test_buffers_grow_between_rollouts_and_the_run_continues(monkeypatch):
 
 def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_replaced():
     scene, task, fields, actions = worlds_of("walking")
-    env = MultiAgentEnv(make_sim(mujoco_warp.MujocoWarpSimulator, scene, fields), scene, task)
+    env = plain_env(make_sim(mujoco_warp.MujocoWarpSimulator, scene, fields), scene, task)
     env.reset()
     step = env.sim.step
     views = env.sim.data

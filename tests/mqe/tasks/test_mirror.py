@@ -19,9 +19,7 @@ from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.config import ConfigError
-from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
-from mqe.tasks.push import PUSH
 from mqe.tasks.push.observations import OBSERVATIONS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.task import PushTask
@@ -30,7 +28,7 @@ from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 from mqe.world.objects import OBJECTS, GeomCfg
 from mqe.world.scene import build_scene
 from mqe.world.state import SceneState
-from tests.support.pushing import CPU, make_task
+from tests.support.pushing import CPU, make_task, plain_env
 from tests.support.scenes import make_scene_state
 from tests.support.term_scenes import mirrored_joints
 from tests.support.toy import ToyEnv
@@ -146,7 +144,7 @@ def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
         if scene.model.body(number).name.endswith(("trunk", "calf")):
             scene.model.body_ipos[number, 1] = 0.0
             scene.model.body_iquat[number] = (1.0, 0.0, 0.0, 0.0)
-    env = MultiAgentEnv(MujocoBatchSimulator(scene.model, 2, 1), scene, task, report=PUSH.report)
+    env = plain_env(MujocoBatchSimulator(scene.model, 2, 1), scene, task)
     env.reset()
     qpos = env.sim.data.qpos[0]
     qvel = env.sim.data.qvel[0]
