@@ -25,10 +25,8 @@ class Algorithm(Protocol):
         """
         ...
 
-    def act(
-        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
-    ) -> Decision:
-        """Decide for obs (N, A, O), with exploration unless ``deterministic``.
+    def act(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
+        """Decide for obs (N, A, O), with exploration.
 
         ``hidden`` (A, N, R, H) are hidden states, None at the start of an episode. The call never
         waits for the device.

@@ -180,19 +180,13 @@ class OffPolicy(Team):
     # Acting
 
     @torch.no_grad()
-    def act(
-        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
-    ) -> Decision:
-        """Decide for obs (N, A, O), with exploration unless ``deterministic``.
+    def act(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
+        """Decide for obs (N, A, O), with exploration.
 
         An untrained team acts at random until its first update.
         """
         team = self
-        if deterministic:
-            self._join()
-            key = "act"
-            decide = self._act
-        elif self.spec.is_trained or self.num_updates:
+        if self.spec.is_trained or self.num_updates:
             key = "explore"
             if self.side is not None:
                 team = self._collecting = self._collecting or self._copy_for_collecting()
@@ -201,9 +195,6 @@ class OffPolicy(Team):
             key = "warm up"
             decide = self.act_untrained
         return Decision(team.graphs((key, obs.shape), decide, obs), None, None)
-
-    def _act(self, obs: Tensor) -> Tensor:
-        return self.stacked([actor(self.own_obs(i, obs)) for i, actor in enumerate(self.actors)])
 
     def act_untrained(self, obs: Tensor) -> Tensor:
         """Return random actions (N, A, U)."""

@@ -106,9 +106,7 @@ class OnPolicy(Team):
         return self._make_storage(num_steps, num_envs, self.device)
 
     @torch.no_grad()
-    def act(
-        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
-    ) -> Decision:
+    def act(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         """Decide for obs (N, A, O), given hidden states (A, N, R, H) with recurrence.
 
         ``hidden`` is None at the start of an episode.
@@ -117,8 +115,7 @@ class OnPolicy(Team):
             hidden_shape = self.actors[0].hidden_shape
             hidden = torch.zeros(self.num_agents, len(obs), *hidden_shape, device=self.device)
         inputs = (obs,) if hidden is None else (obs, hidden)
-        decide = self._decide_mean if deterministic else self._decide
-        return self.graphs(("act", deterministic, obs.shape), decide, *inputs)
+        return self.graphs(("act", obs.shape), self._decide, *inputs)
 
     def _decide(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         mean, after = self._means(obs, hidden)
@@ -130,10 +127,6 @@ class OnPolicy(Team):
         if self.is_padded:
             log_probs = torch.where(std > 0.0, log_probs, 0.0)
         return Decision(mean + std * noise, log_probs, after)
-
-    def _decide_mean(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
-        mean, after = self._means(obs, hidden)
-        return Decision(mean, None, after)
 
     def _means(self, obs: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return mean actions (N, A, U), and the hidden states (A, N, R, H) of a recurrent team."""

@@ -16,7 +16,7 @@ from mqe.vec_env import TimeStep
 class Decision(NamedTuple):
     """Actions and log probabilities per dimension (N, A, U), and hidden states (A, N, R, H).
 
-    ``log_probs`` is None for deterministic actions, or if the learner does not need them.
+    ``log_probs`` is None if the learner does not need them.
     ``hidden`` is None without recurrence.
     """
 

@@ -113,12 +113,8 @@ class Replaying:
         return Replay(self.cfg, self.spec, num_envs, self.device)
 
     @torch.no_grad()
-    def act(
-        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
-    ) -> Decision:
+    def act(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         means = self._means(obs)
-        if deterministic:
-            return Decision(means, None, None)
         self.num_decisions += 1
         noise = torch.randn(means.shape, generator=self.generator, device=self.device)
         is_random = self.num_decisions <= self.cfg.warmup and not self.spec.is_trained

@@ -108,7 +108,7 @@ class Hatd3(OffPolicy):
     # Acting
 
     def explore(self, obs: Tensor) -> Tensor:
-        actions = self._act(obs)
+        actions = self.stacked([self.decide(i, obs)[0] for i in range(self.num_agents)])
 
         # Noise levels of this process's worlds, which may be a part of all.
         low, high = self.cfg.exploration_noise

@@ -181,12 +181,7 @@ def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: 
             is_spread = layer is getattr(network, "log_std_layer", None)
             torch.nn.init.constant_(layer.bias, -6.0 if is_spread else 1.5)
     obs = torch.zeros(256, 2, 3)
-    means = (
-        team.act(obs).actions.mean().item(),
-        team.act(obs, deterministic=True).actions.mean().item(),
-    )
-    assert means[0] == pytest.approx(means[1], abs=0.2)
-    assert min(means) > 0.7
+    assert team.act(obs).actions.mean().item() > 0.7
 
 
 # Others give the program the same kind of experience.

@@ -354,13 +354,6 @@ def test_the_linear_schedule():
     assert [float(o.learning_rate) for o in algorithm.optimizers] == pytest.approx([7.5e-4, 7.5e-4])
 
 
-def test_deterministic_actions_are_the_means():
-    algorithm = make("happo", ToyEnv(4)).algorithm
-    obs = torch.randn(4, 2, 3)
-    decision = algorithm.act(obs, deterministic=True)
-    assert torch.equal(decision.actions[:, 1], algorithm.actors[1](obs[:, 1]))
-
-
 def test_log_probabilities_are_those_of_the_actions():
     env = ToyEnv(4, 2, action_sizes=(2, 1))
     algorithm = make("happo", env).algorithm

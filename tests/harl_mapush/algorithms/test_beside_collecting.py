@@ -34,10 +34,6 @@ def test_the_team_that_collects_is_one_block_older(is_shared):
         assert torch.equal(older, flat)
         assert not torch.equal(older, optimizer.flat)
 
-    # Without noise the newest weights decide.
-    means = torch.stack([actor(env.seen[:, i]) for i, actor in enumerate(team.actors)], dim=1)  # type: ignore
-    assert torch.equal(team.act(env.seen, deterministic=True).actions, means)  # type: ignore
-
 
 def test_metrics_are_those_of_the_updates_before_and_no_update_is_lost():
     env = ToyEnv(8, **LIVELY)

@@ -26,6 +26,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import renew_manifest
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS, SimCfg, make_env
+from tests.support.means import mean_actions
 from tests.support.off_policy_toys import APART
 from tests.support.products import ignore_other_rows
 from tests.support.rounding import in_double, rounding
@@ -106,18 +107,18 @@ def test_every_kind_of_policy_acts_as_its_algorithm(name: str, share: bool, tmp_
     done = torch.tensor([False, True, False, False, True])
     for _ in range(3):
         obs = torch.randn(5, env.num_agents, env.spec.obs_size)
-        decision = algorithm.act(obs, hidden, deterministic=True)
-        bound = rounding(decision.actions, in_float64(obs.double()))
+        actions, hidden = mean_actions(algorithm, obs, hidden)
+        bound = rounding(actions, in_float64(obs.double()))
         for team in (described, former, alone):
             assert isinstance(team, TeamPolicy)
-            torch.testing.assert_close(team(obs), decision.actions, rtol=0.0, atol=bound)
+            torch.testing.assert_close(team(obs), actions, rtol=0.0, atol=bound)
         # Intel's AVX2 multiplies the rows of entities in another order.
         bound = 0.0 if ignore_other_rows(32) else bound
-        torch.testing.assert_close(in_place(obs), decision.actions, rtol=0.0, atol=bound)
+        torch.testing.assert_close(in_place(obs), actions, rtol=0.0, atol=bound)
         for team in (described, former, alone, in_place, in_float64):
             team.reset_memory(done)
-        if decision.hidden is not None:
-            hidden = decision.hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)
+        if hidden is not None:
+            hidden = hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)
     env.close()
 
 
@@ -128,7 +129,7 @@ def test_shipped_policies_are_described_as_their_checkpoints_are_read(name: str,
     actors = {name: net for name, net in algorithm.networks.items() if name.startswith("actor")}
     checkpoint.load(folder, actors)
     obs = torch.randn(4, env.num_agents, env.spec.obs_size)
-    expected = algorithm.act(obs, deterministic=True).actions
+    expected, _ = mean_actions(algorithm, obs)
     policy = read_policy(PRETRAINED + name)
     network = policy.network(CPU)
     bound = rounding(expected, in_double(network)(obs.double()))
