@@ -65,6 +65,7 @@ def test_a_preset_s_harder_episodes_are_measured_as_usual() -> None:
         "decision_period",
         "observation",
         "more_observations",
+        "more_state",
         "replaced_observations",
         "senses",
         "weights",
