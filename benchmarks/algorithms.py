@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import queue
@@ -46,6 +47,10 @@ TEST = (sys.executable, "-m", "mapush", "test")
 NUM_PROFILE_POINTS = 51
 FEWEST_RUNS = 3  # for an interval, and for a comparison of two algorithms
 
+P_VALUE = 0.05  # largest of a difference in bold
+
+# Last successes of two algorithms, (R,) and (Q,), by task
+Strata = Sequence[tuple[np.ndarray, np.ndarray]]
 Records = dict[str, Any]  # success by environment, task, algorithm, seed and step
 
 
@@ -204,19 +209,28 @@ def probability_of_improvement(ours: np.ndarray, others: np.ndarray) -> float:
     return float((np.sign(difference) * 0.5 + 0.5).mean())
 
 
-def improvement_interval(
-    ours: np.ndarray, others: np.ndarray, num_resamples: int = 1000
-) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval for the probability of improvement."""
-    generator = np.random.default_rng(0)
-    drawn = [
-        probability_of_improvement(
-            generator.choice(ours, ours.shape), generator.choice(others, others.shape)
-        )
-        for _ in range(num_resamples)
-    ]
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(low), float(high)
+def improvement(strata: Strata) -> float:
+    """Return the probability of improvement, averaged over tasks."""
+    return float(np.mean([probability_of_improvement(*pair) for pair in strata]))
+
+
+def chance(strata: Strata) -> float:
+    """Return the two-sided p-value of ``improvement`` by an exact permutation test.
+
+    Equal algorithms could have had each other's runs, within every task. The bootstrap interval of
+    three runs is too short to tell.
+    """
+    sums = np.zeros(1)
+    for ours, others in strata:
+        values = np.concatenate([ours, others])
+        differences = []
+        for chosen in itertools.combinations(range(len(values)), len(ours)):
+            is_ours = np.isin(np.arange(len(values)), chosen)
+            share = probability_of_improvement(values[is_ours], values[~is_ours])
+            differences.append(share - 0.5)
+        sums = np.add.outer(sums, differences).ravel()
+    observed = abs(improvement(strata) - 0.5) * len(strata)
+    return float((np.abs(sums) >= observed - 1e-9).mean())
 
 
 def marl_eval(logs: Mapping[Job, RunLog]) -> Records:
@@ -276,9 +290,9 @@ def markdown(runs: dict[str, list[Group]]) -> str:
     lines = []
     for task, task_groups in runs.items():
         lines += [f"### {task}", "", success_table(task_groups), ""]
-        lines += ["Probability that the row's algorithm beats the column's:", ""]
-        lines += [pair_table(task_groups), ""]
-    return "\n".join([*lines, "### All tasks", "", all_tasks_table(runs), ""])
+    lines += ["### All tasks", "", all_tasks_table(runs), ""]
+    lines += ["Probability that the row's algorithm beats the column's:", ""]
+    return "\n".join([*lines, pair_table(runs), ""])
 
 
 def success_table(task_groups: Sequence[Group]) -> str:
@@ -304,24 +318,22 @@ def success_table(task_groups: Sequence[Group]) -> str:
     )
 
 
-def pair_table(task_groups: Sequence[Group]) -> str:
-    """Return the probability that each row's algorithm beats each column's.
+def pair_table(runs: Mapping[str, Sequence[Group]]) -> str:
+    """Return the probability that each row's algorithm beats each column's, over all tasks.
 
-    Bold: the 95 % interval does not have 0.5.
+    Bold: equal algorithms differ as much in one comparison of twenty.
     """
-    ordered = [group for group in _best_first(task_groups) if len(group.runs) >= FEWEST_RUNS]
+    ordered = _of_all_tasks(runs)
+    names = [name for name, values in ordered.items() if _smallest(values) >= FEWEST_RUNS]
     rows = []
-    for row in ordered:
-        cells = [row.name.upper()]
-        for column in ordered:
-            if row is column:
-                cells.append("")
-                continue
-            low, high = improvement_interval(finals(row), finals(column))
-            cell = f"{probability_of_improvement(finals(row), finals(column)):.2f}"
-            cells.append(cell if low <= 0.5 <= high else f"**{cell}**")
+    for row in names:
+        cells = [row.upper()]
+        for column in names:
+            strata = list(zip(ordered[row], ordered[column], strict=True))
+            cell = "" if row == column else f"{improvement(strata):.2f}"
+            cells.append(f"**{cell}**" if cell and chance(strata) <= P_VALUE else cell)
         rows.append(cells)
-    return _table(("", *(group.name.upper() for group in ordered)), rows)
+    return _table(("", *(name.upper() for name in names)), rows)
 
 
 def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
@@ -329,20 +341,29 @@ def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
 
     Tasks are the strata of its interval.
     """
-    strata: dict[str, list[np.ndarray]] = {}
+    rows = []
+    for name, values in _of_all_tasks(runs).items():
+        sizes = ", ".join(f"{stratum.size}" for stratum in values)
+        strata = [stratum[None] for stratum in values]
+        rows.append((name.upper(), sizes, _mean_and_interval(strata)))
+    return _table(("", f"seeds of {', '.join(runs)}", "success (95 %)"), rows)
+
+
+def _of_all_tasks(runs: Mapping[str, Sequence[Group]]) -> dict[str, list[np.ndarray]]:
+    """Return the last successes (R,) in each task of every algorithm that has all tasks, the best
+    first.
+    """
+    values: dict[str, list[np.ndarray]] = {}
     for task_groups in runs.values():
         for group in task_groups:
-            strata.setdefault(group.name, []).append(finals(group)[None])
-    whole = {name: values for name, values in strata.items() if len(values) == len(runs)}
+            values.setdefault(group.name, []).append(finals(group))
+    whole = [name for name, strata in values.items() if len(strata) == len(runs)]
+    whole.sort(key=lambda name: -interquartile_mean(np.concatenate(values[name])[None])[0])
+    return {name: values[name] for name in whole}
 
-    def mean(name: str) -> float:
-        return float(interquartile_mean(np.concatenate(whole[name], axis=1))[0])
 
-    rows = []
-    for name in sorted(whole, key=mean, reverse=True):
-        sizes = ", ".join(f"{values.size}" for values in whole[name])
-        rows.append((name.upper(), sizes, _mean_and_interval(whole[name])))
-    return _table(("", f"seeds of {', '.join(runs)}", "success (95 %)"), rows)
+def _smallest(strata: Sequence[np.ndarray]) -> int:
+    return min(len(stratum) for stratum in strata)
 
 
 def _mean_and_interval(strata: Sequence[np.ndarray]) -> str:

@@ -60,7 +60,7 @@ def test_tables_have_the_last_success_and_the_end_of_each_record(comparison: Mod
     assert "| HAPPO | 3 | 0.70 (0.60 to 0.80) |" in table
 
 
-def test_a_sure_improvement_is_bold(comparison: ModuleType) -> None:
+def test_an_improvement_in_both_tasks_is_bold(comparison: ModuleType) -> None:
     seeds = {
         name: {f"seed_{k}": record(value) for k, value in enumerate(values)}
         for name, values in {
@@ -69,8 +69,19 @@ def test_a_sure_improvement_is_bold(comparison: ModuleType) -> None:
             "c": (0.9, 0.1, 0.2),
         }.items()
     }
-    table = comparison.pair_table(comparison.read_groups({"mapush": {"box": seeds}})["box"])
-    assert table.splitlines()[2] == "| A |  | **1.00** | 0.72 |"
+    one = comparison.read_groups({"mapush": {"box": seeds}})
+    assert comparison.pair_table(one).splitlines()[2] == "| A |  | 1.00 | 0.72 |"
+    both = comparison.read_groups({"mapush": {"box": seeds, "team2": seeds}})
+    assert comparison.pair_table(both).splitlines()[2] == "| A |  | **1.00** | 0.72 |"
+
+
+def test_three_runs_of_three_beat_as_many_by_chance_in_one_comparison_of_ten(
+    comparison: ModuleType,
+) -> None:
+    sure = (np.array([0.9, 0.8, 0.7]), np.array([0.6, 0.5, 0.4]))
+    assert comparison.chance([sure]) == 2 / 20
+    assert comparison.chance([sure, sure]) == 2 / 400
+    assert comparison.chance([(sure[0], sure[0])]) == 1.0
 
 
 def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(

@@ -264,12 +264,13 @@ def sizes() -> str:
     return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
 
 
-def algorithms(part: str, task: str) -> str:
-    """Return a table of the comparison of learning algorithms on one task."""
+def algorithms(part: str, task: str = "") -> str:
+    """Return a table of the comparison of learning algorithms, on one task or over all."""
     sys.path.append(str(RESULTS.parent))
     comparison = importlib.import_module("algorithms")
     text = (RESULTS / "algorithms.json").read_text(encoding="utf-8")
-    return getattr(comparison, part)(comparison.read_groups(json.loads(text))[task])
+    runs = comparison.read_groups(json.loads(text))
+    return getattr(comparison, part)(runs[task] if task else runs)
 
 
 def poses() -> str:
@@ -540,7 +541,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "poses": poses,
     "algorithms": partial(algorithms, "success_table", "box"),
-    "algorithms_pairs": partial(algorithms, "pair_table", "box"),
+    "algorithms_pairs": partial(algorithms, "pair_table"),
+    "algorithms_team2": partial(algorithms, "success_table", "team2"),
+    "algorithms_both": partial(algorithms, "all_tasks_table"),
     "navigation": navigation,
     "robustness": robustness,
     "strain": strain,
