@@ -7,8 +7,9 @@ the runs,
 
 - ``algorithms.json``: success by step and seed, in the format of marl-eval (Gorsane et al., 2022),
 - ``algorithms.md``: tables by algorithm, and for pairs the probability of improvement,
-- ``TASK.png``, ``TASK_profile.png``: success against env steps and wall clock, and the fraction of
-  runs above every level of success.
+- ``TASK.png``, ``TASK_training.png``: success against env steps and wall clock, by the test and in
+  the last 1,000 training episodes,
+- ``TASK_profile.png``: the fraction of runs above every level of success.
 
 Aggregates are those in Agarwal et al., *Deep Reinforcement Learning at the Edge of the Statistical
 Precipice* (NeurIPS 2021).
@@ -45,7 +46,10 @@ SPEC = Path(__file__).with_suffix(".yaml")
 TRAIN = (sys.executable, "-m", "mapush.extensions.sweep.child")
 TEST = (sys.executable, "-m", "mapush", "test")
 NUM_PROFILE_POINTS = 51
-FEWEST_RUNS = 3  # for an interval, and for a comparison of two algorithms
+FEWEST_RUNS = 2  # of a task, for an interval and for a comparison of two algorithms
+TRAINING = "mapush/success_rate"  # of the last 1,000 training episodes
+# Metrics of the records, with their curves and the most points of each
+METRICS = (("success_rate", SUCCESS, 100), ("training_success", TRAINING, 12))
 
 P_VALUE = 0.05  # largest of a difference in bold
 
@@ -234,20 +238,26 @@ def chance(strata: Strata) -> float:
 
 
 def marl_eval(logs: Mapping[Job, RunLog]) -> Records:
-    """Return marl-eval's nested records: environment, task, algorithm, seed, step."""
+    """Return marl-eval's nested records: environment, task, algorithm, seed, step.
+
+    Measured checkpoints have ``success_rate``, points of the training ``training_success``.
+    """
     tasks: dict[str, Any] = {}
     for job, log in logs.items():
-        curve = log.curves[SUCCESS]
-        points = zip(curve.env_steps, curve.seconds, curve.values, strict=True)
+        points = {}
+        for metric, name, most in METRICS:
+            curve = log.curves[name]
+            chosen = np.linspace(0, len(curve.values) - 1, min(most, len(curve.values)))
+            for k in chosen.astype(int):
+                point = points.setdefault(int(curve.env_steps[k]), {})
+                point["elapsed_time"] = round(float(curve.seconds[k]), 1)
+                point[metric] = [round(float(curve.values[k]), 4)]
         record: dict[str, Any] = {
-            f"step_{k}": {
-                "step_count": int(env_steps),
-                "elapsed_time": round(float(seconds), 1),
-                "success_rate": [float(value)],
-            }
-            for k, (env_steps, seconds, value) in enumerate(points)
+            f"step_{k}": {"step_count": env_steps, **point}
+            for k, (env_steps, point) in enumerate(sorted(points.items()))
         }
-        record["absolute_metrics"] = {"success_rate": [float(curve.values[-1])]}
+        last = float(log.curves[SUCCESS].values[-1])
+        record["absolute_metrics"] = {"success_rate": [last]}
         seeds = tasks.setdefault(job.task, {}).setdefault(job.algorithm, {})
         seeds[f"seed_{job.seed}"] = record
     return {"mapush": tasks}
@@ -275,14 +285,17 @@ def read_groups(records: Records) -> dict[str, list[Group]]:
 
 
 def _log(seed: str, record: Mapping[str, Any]) -> RunLog:
-    """Return the curve of success that a seed's record has."""
-    steps = [step for key, step in record.items() if key.startswith("step_")]
-    curve = Curve(
-        np.array([step["step_count"] for step in steps], dtype=np.float64),
-        np.array([step["elapsed_time"] for step in steps]),
-        np.array([step["success_rate"][0] for step in steps]),
-    )
-    return RunLog(Path(seed), {}, {SUCCESS: curve})
+    """Return the curves that a seed's record has."""
+    curves = {}
+    for metric, name, _ in METRICS:
+        steps = [step for step in record.values() if metric in step and "step_count" in step]
+        if steps:
+            curves[name] = Curve(
+                np.array([step["step_count"] for step in steps], dtype=np.float64),
+                np.array([step["elapsed_time"] for step in steps]),
+                np.array([step[metric][0] for step in steps]),
+            )
+    return RunLog(Path(seed), {}, curves)
 
 
 def markdown(runs: dict[str, list[Group]]) -> str:
@@ -418,8 +431,10 @@ def write(out: Path, records: Records) -> None:
     for task, task_groups in runs.items():
         with figure_style():
             draw(task_groups).savefig(out / f"{task}.png")
+            if any(TRAINING in log.curves for group in task_groups for log in group.runs):
+                draw(task_groups, TRAINING).savefig(out / f"{task}_training.png")
             draw_profile(task_groups).savefig(out / f"{task}_profile.png")
-    say(f"{out}: algorithms.json, algorithms.md and {2 * len(runs)} figures")
+    say(f"{out}: algorithms.json, algorithms.md and figures of {len(runs)} tasks")
 
 
 def main() -> int:

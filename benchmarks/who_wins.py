@@ -122,12 +122,12 @@ def each(values: Sequence[float | None], digits: int) -> str:
     return ", ".join("–" if value is None else f"{value:.{digits}f}" for value in values)
 
 
-def draw(run_groups: Sequence[Group]) -> Any:
+def draw(run_groups: Sequence[Group], curve: str = SUCCESS) -> Any:
     """Draw success against env steps and against the wall clock, within ``figure_style``."""
     figure, axes = panels(2, 2, 4.5, 3.4)
     for panel, (against, (words, scale)) in zip(axes, UNITS.items(), strict=True):
         for k, group in enumerate(run_groups):
-            drawn = band(group, SUCCESS, against)
+            drawn = band(group, curve, against)
             if drawn is None:
                 continue
             x, mean, low, high = drawn
