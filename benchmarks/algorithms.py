@@ -246,7 +246,9 @@ def marl_eval(logs: Mapping[Job, RunLog]) -> Records:
     for job, log in logs.items():
         points = {}
         for metric, name, most in METRICS:
-            curve = log.curves[name]
+            curve = log.curves.get(name)
+            if curve is None:  # a training too short for its statistics
+                continue
             chosen = np.linspace(0, len(curve.values) - 1, min(most, len(curve.values)))
             for k in chosen.astype(int):
                 point = points.setdefault(int(curve.env_steps[k]), {})
@@ -352,14 +354,29 @@ def pair_table(runs: Mapping[str, Sequence[Group]]) -> str:
 def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
     """Return each algorithm's interquartile mean over the runs of all tasks, the best first.
 
-    Tasks are the strata of its interval.
+    Tasks are the strata of its interval, and weigh equally: only seeds that all of them have count,
+    of which there must be two.
     """
+    seeds: dict[str, list[set[str]]] = {}
+    for task_groups in runs.values():
+        for group in task_groups:
+            seeds.setdefault(group.name, []).append({str(log.folder) for log in group.runs})
+    shared = {
+        task: [_with_seeds(group, set.intersection(*seeds[group.name])) for group in task_groups]
+        for task, task_groups in runs.items()
+    }
     rows = []
-    for name, values in _of_all_tasks(runs).items():
-        sizes = ", ".join(f"{stratum.size}" for stratum in values)
+    for name, values in _of_all_tasks(shared).items():
+        if _smallest(values) < FEWEST_RUNS:
+            continue
         strata = [stratum[None] for stratum in values]
-        rows.append((name.upper(), sizes, _mean_and_interval(strata)))
-    return _table(("", f"seeds of {', '.join(runs)}", "success (95 %)"), rows)
+        rows.append((name.upper(), f"{values[0].size}", _mean_and_interval(strata)))
+    return _table(("", f"seeds of {' and '.join(runs)}", "success (95 %)"), rows)
+
+
+def _with_seeds(group: Group, seeds: set[str]) -> Group:
+    runs = tuple(log for log in group.runs if str(log.folder) in seeds)
+    return Group(group.name, (runs,))
 
 
 def _of_all_tasks(runs: Mapping[str, Sequence[Group]]) -> dict[str, list[np.ndarray]]:
