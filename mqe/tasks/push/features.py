@@ -126,12 +126,13 @@ class Teamwork:
     Only new ground counts, so pushing back and forth gains nothing.
     """
 
-    def __init__(self, effort: Tensor, nearest: Tensor) -> None:
-        """Keep the efforts (N, 2, A) [N] and the nearest distances (N,) [m] in these tensors.
+    def __init__(self, efforts: Sequence[Tensor], nearest: Tensor) -> None:
+        """Keep the efforts (N, A) [N] of both kinds and the nearest distances (N,) [m] in these
+        tensors.
 
         The efforts begin at 0, the distances at infinity.
         """
-        self.effort = effort
+        self.efforts = efforts
         self.nearest = nearest
 
     def gain(self, prev_distance: Tensor, distance: Tensor) -> Tensor:
@@ -151,7 +152,7 @@ class Teamwork:
         ``push`` (N, A) [N] is each robot's at the end. A push away from the goal counts as 0.
         Robots in ``is_out`` (N, A) are excluded.
         """
-        effort = self.effort[:, kind]
+        effort = self.efforts[kind]
         effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         if is_out is None:
             total = effort.sum(dim=1).clamp(min=LEAST_EFFORT)
@@ -195,8 +196,11 @@ class StepMemory:
         """Keep everything in ``memory``."""
         num_agents = constants.num_agents
         num_pairs = len(constants.pairs.robots)
-        effort = memory.remember("effort", 2, num_agents)
-        self.teamwork = Teamwork(effort, memory.remember("nearest", start=torch.inf))
+        efforts = [memory.remember("effort", num_agents)]
+        weights = {**constants.cfg.preset_weights(), **constants.cfg.weights}
+        if weights.get("shared_progress_ahead"):  # so that others' training states stay as they are
+            efforts.append(memory.remember("effort_ahead", num_agents))
+        self.teamwork = Teamwork(efforts, memory.remember("nearest", start=torch.inf))
         collapse = memory.remember("collapse", num_agents, CollapseTimers.SIZE)
         self.collapse = CollapseTimers(collapse, robots)
         self.rest: Tensor | None = None  # (N,) [s] the object's resting time at the goal

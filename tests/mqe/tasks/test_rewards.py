@@ -37,7 +37,8 @@ def scene(
 def features(
     state: SceneState, prev: SceneState | None = None, name: str = "cuboid"
 ) -> StepFeatures:
-    constants = PushConstants(PushCfg(object=name), state.num_robots)
+    cfg = PushCfg(object=name, weights={"shared_progress_ahead": 1.0})
+    constants = PushConstants(cfg, state.num_robots)
     memory = Memory(Worlds(1, state.num_robots))
     steps = StepMemory(memory, constants, team(state.num_robots))
     return StepFeatures(state, prev or state, constants, steps)
@@ -46,9 +47,9 @@ def features(
 def make_teamwork(num_envs: int, num_agents: int) -> tuple[Memory, Teamwork]:
     """Return a memory and its teamwork."""
     memory = Memory(Worlds(num_envs, num_agents))
-    effort = memory.remember("effort", 2, num_agents)
+    efforts = [memory.remember(name, num_agents) for name in ("effort", "effort_ahead")]
     nearest = memory.remember("nearest", start=math.inf)
-    return memory, Teamwork(effort, nearest)
+    return memory, Teamwork(efforts, nearest)
 
 
 def term(name: str, step: StepFeatures) -> list[float]:
@@ -261,19 +262,20 @@ def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
     memory, teamwork = make_teamwork(1, 3)
     push = tensor([[10.0, -10.0, 5.0]])
     teamwork.share(1, push)
-    assert teamwork.effort.flatten().tolist() == pytest.approx([0.0] * 3 + [0.2, 0.0, 0.1])
+    assert not teamwork.efforts[0].any()
+    assert teamwork.efforts[1][0].tolist() == pytest.approx([0.2, 0.0, 0.1])
     for _ in range(50):
         equality = teamwork.share(0, push)
-    assert teamwork.effort[0, 0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
+    assert teamwork.efforts[0][0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
     assert equality.tolist() == [0.0]  # one of the three does nothing
     memory.reset(tensor([True]))
-    assert not teamwork.effort.any()
+    assert not teamwork.efforts[0].any()
 
 
 def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -> None:
     _, teamwork = make_teamwork(3, 2)
     efforts = tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]])
-    teamwork.effort[:, 0] = efforts
+    teamwork.efforts[0].copy_(efforts)
     # A third team that hardly touches the object has 0.2 N of the 1 N that shares begin with.
     assert teamwork.share(0, efforts).tolist() == pytest.approx([1.0, 0.5, 0.2])
 
@@ -281,7 +283,7 @@ def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -
 def test_nobody_waits_for_the_push_of_a_robot_that_is_out() -> None:
     _, teamwork = make_teamwork(3, 3)
     efforts = tensor([[20.0, 20.0, 0.0], [30.0, 10.0, 9.0], [5.0, 5.0, 5.0]])
-    teamwork.effort[:, 1] = efforts
+    teamwork.efforts[1].copy_(efforts)
     is_out = tensor([[False, False, True]] * 2 + [[True] * 3])
     assert teamwork.share(1, efforts, is_out).tolist() == pytest.approx([1.0, 0.5, 0.0])
 

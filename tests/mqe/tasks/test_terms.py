@@ -46,6 +46,7 @@ def push_scenes() -> tuple[Scene, Scene]:
     state = random_state(3, True)
     prev = random_state(3, True)
     settings: dict[str, Any] = {"success_ends": False, "goal_heading": 0.0}
+    settings["weights"] = {"shared_progress_ahead": 1.0}
     tasks = [make_task(N, 3, **settings) for _ in range(2)]
     images = mirrored(state), mirrored(prev)
     heading = torch.randn(N, 1)  # of the goal
