@@ -31,11 +31,15 @@ def test_a_critic_knows_the_velocity_of_the_object_and_the_push_that_slides_it()
         "task.object_mass": "70 N",
         "task.more_state": ["load", "object_velocity"],
         "task.more_observations": ["object_velocity"],
+        "task.episode_length_s": 0.02,
         "sim.device": "cpu",
     }
     env = mapush.make("go1push_mid", num_envs=4, seed=1, settings=settings)
     _, state = env.reset()
     loads = state[:, -3]
+    step = env.step(torch.zeros(4, 2, 3))  # the last one of all episodes
+    assert step.truncated.all()
+    assert step.state[:, -3].tolist() == step.final_state[:, -3].tolist() == loads.tolist()
     assert loads.tolist() == pytest.approx((env.task.constants.load / 100.0).tolist())
     assert 0.4 < loads.min() < loads.max() < 1.0
     env.state.object_linvel[:] = tensor([0.3, -0.2, 0.0])
