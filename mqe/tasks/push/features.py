@@ -16,7 +16,8 @@ from torch import Tensor
 from mqe.tasks.push.posture import Posture, success
 from mqe.tasks.push.roster import Roster
 from mqe.tasks.push.senses import chosen_senses
-from mqe.tasks.push.settings import PushCfg
+from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
+from mqe.tasks.term_settings import chosen_weights
 from mqe.tasks.terms import EpisodeFeatures, Memory, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
@@ -197,8 +198,8 @@ class StepMemory:
         num_agents = constants.num_agents
         num_pairs = len(constants.pairs.robots)
         efforts = [memory.remember("effort", num_agents)]
-        weights = {**constants.cfg.preset_weights(), **constants.cfg.weights}
-        if weights.get("shared_progress_ahead"):  # so that others' training states stay as they are
+        # Not always, so that the training states of others stay as they are.
+        if "shared_progress_ahead" in chosen_weights(PUSH_TERMS.rewards, constants.cfg):
             efforts.append(memory.remember("effort_ahead", num_agents))
         self.teamwork = Teamwork(efforts, memory.remember("nearest", start=torch.inf))
         collapse = memory.remember("collapse", num_agents, CollapseTimers.SIZE)
