@@ -136,7 +136,8 @@ def draw(run_groups: Sequence[Group], curve: str = SUCCESS) -> Any:
             panel.fill_between(scale * x, low, high, color=f"C{k}", alpha=0.2, linewidth=0)
         panel.set(xlabel=words, xlim=(0, None), ylim=(0, 1))
     axes[0].set_ylabel("success rate")
-    axes[0].legend()
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5)
     return figure
 
 
