@@ -41,11 +41,12 @@ def num_columns(num_agents: int) -> int:
 
 
 def split(values: Tensor, num_agents: int) -> tuple[Tensor, Tensor]:
-    """Return the senses' own columns of a memory, and the freshest messages (N, A, 3): x, y [m],
+    """Return the columns of a robot's own senses, and the freshest messages (N, A, 3): x, y [m],
     freshness.
     """
-    own, told = values.tensor_split((Recollection.num_columns(num_agents),), dim=1)
-    return own, told.unflatten(1, (num_agents, 3))
+    num_own = Recollection.num_columns(num_agents)
+    messages = values[:, num_own:].unflatten(1, (num_agents, 3))
+    return values[:, :num_own], messages
 
 
 class TalkingSenses(OnboardSenses):
@@ -54,16 +55,16 @@ class TalkingSenses(OnboardSenses):
     def __init__(
         self, cfg: MessagesCfg, memory: Memory, values: Tensor, constants: PushConstants, *more: Any
     ) -> None:
-        own, told = split(values, constants.num_agents)
-        super().__init__(cfg, memory, own, constants, *more)
+        own_values, messages = split(values, constants.num_agents)
+        super().__init__(cfg, memory, own_values, constants, *more)
         self._lost = cfg.lost_messages
-        self._told = memory.keep("told", told)
+        self._messages = memory.keep("told", messages)
         self._is_self = torch.eye(constants.num_agents, dtype=torch.bool, device=values.device)
 
     def _detect(self, takes_part: Tensor) -> None:
         super()._detect(takes_part)
         passed = STEP_DT * self._constants.cfg.decision_period / self._cfg.memory_time
-        self._told[..., 2].sub_(passed).clamp_(min=0.0)
+        self._messages[..., 2].sub_(passed).clamp_(min=0.0)
         seen = self._recollection.entities[:, :, 0]  # (N, A, 5) the senders' detections
         key = self._episode * KEYS_AN_EPISODE + self._time.long()
         is_lost = self._streams.uniform(STREAM, key, self._is_self.shape) < self._lost
@@ -71,27 +72,28 @@ class TalkingSenses(OnboardSenses):
         fresh, sender = (seen[:, None, :, 4] * arrives).max(dim=2)
         place = seen[..., :2].gather(1, sender.unsqueeze(-1).expand(-1, -1, 2))
         message = torch.cat((place, fresh.unsqueeze(-1)), dim=-1)
-        is_fresher = (fresh > self._told[..., 2]).unsqueeze(-1)
-        self._told.copy_(torch.where(is_fresher, message, self._told))
+        is_fresher = (fresh > self._messages[..., 2]).unsqueeze(-1)
+        self._messages.copy_(torch.where(is_fresher, message, self._messages))
 
     def known(self, scene: SceneFeatures, memory: Tensor) -> "FeaturesWithMessages":
-        own, told = split(memory, self._constants.num_agents)
-        return FeaturesWithMessages(scene, Recollection(own, self._constants.num_agents), told)
+        own_memory, messages = split(memory, self._constants.num_agents)
+        recollection = Recollection(own_memory, self._constants.num_agents)
+        return FeaturesWithMessages(scene, recollection, messages)
 
 
 class FeaturesWithMessages(KnownFeatures):
     """The scene as each robot knows it, with the freshest message."""
 
-    def __init__(self, scene: SceneFeatures, recollection: Recollection, told: Tensor) -> None:
+    def __init__(self, scene: SceneFeatures, recollection: Recollection, messages: Tensor) -> None:
         super().__init__(scene, recollection)
-        self._told = told
+        self._messages = messages
 
     @property
     def told_object(self) -> Tensor:
         """The object's place (N, A, 3) in the freshest message, in the robot's heading frame: x, y
         [m], age.
         """
-        place, fresh = self._told.split((2, 1), dim=-1)
+        place, fresh = self._messages.split((2, 1), dim=-1)
         place = in_frame(place.unsqueeze(2) - self._origin, self._frame).squeeze(2)
         return torch.cat((place * (fresh > 0.0), 1.0 - fresh), dim=-1)
 
