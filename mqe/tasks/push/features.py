@@ -120,20 +120,11 @@ class PushConstants:
         return folded / num_equal.clamp(min=1.0)
 
 
-class Teamwork:
-    """Each robot's push towards the goal and its push ahead, smoothed over about a second, and the
-    object's nearest approach to the goal.
+class Ground:
+    """The object's nearest approach to the goal: only new ground is gained."""
 
-    Only new ground counts, so pushing back and forth gains nothing.
-    """
-
-    def __init__(self, efforts: Sequence[Tensor], nearest: Tensor) -> None:
-        """Keep the efforts (N, A) [N] of both kinds and the nearest distances (N,) [m] in these
-        tensors.
-
-        The efforts begin at 0, the distances at infinity.
-        """
-        self.efforts = efforts
+    def __init__(self, nearest: Tensor) -> None:
+        """Keep the nearest distances (N,) [m] in ``nearest``. They begin at infinity."""
         self.nearest = nearest
 
     def gain(self, prev_distance: Tensor, distance: Tensor) -> Tensor:
@@ -146,20 +137,28 @@ class Teamwork:
         torch.minimum(self.nearest, distance, out=self.nearest)
         return gained
 
-    def share(self, kind: int, push: Tensor, is_out: Tensor | None = None) -> Tensor:
-        """Add one control step of pushes, of kind 0, or ahead, 1. Return their equality (N,): A
-        times the smallest robot's fraction of the summed efforts.
 
-        ``push`` (N, A) [N] is each robot's at the end. A push away from the goal counts as 0.
+class Effort:
+    """Each robot's push, smoothed over about a second."""
+
+    def __init__(self, values: Tensor) -> None:
+        """Keep the efforts in ``values`` (N, A) [N]. They begin at 0."""
+        self.values = values
+
+    def add(self, push: Tensor) -> None:
+        """Add one control step. A ``push`` (N, A) [N] away from the goal counts as 0."""
+        self.values.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
+
+    def equality(self, is_out: Tensor | None = None) -> Tensor:
+        """Return A times the smallest robot's fraction (N,) of the summed efforts.
+
         Robots in ``is_out`` (N, A) are excluded.
         """
-        effort = self.efforts[kind]
-        effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         if is_out is None:
-            total = effort.sum(dim=1).clamp(min=LEAST_EFFORT)
-            return effort.amin(dim=1) * effort.shape[1] / total
-        total = effort.masked_fill(is_out, 0.0).sum(dim=1).clamp(min=LEAST_EFFORT)
-        least = effort.masked_fill(is_out, torch.finfo().max).amin(dim=1)
+            total = self.values.sum(dim=1).clamp(min=LEAST_EFFORT)
+            return self.values.amin(dim=1) * self.values.shape[1] / total
+        total = self.values.masked_fill(is_out, 0.0).sum(dim=1).clamp(min=LEAST_EFFORT)
+        least = self.values.masked_fill(is_out, torch.finfo().max).amin(dim=1)
         return least * (~is_out).sum(dim=1) / total
 
 
@@ -197,11 +196,12 @@ class StepMemory:
         """Keep everything in ``memory``."""
         num_agents = constants.num_agents
         num_pairs = len(constants.pairs.robots)
-        efforts = [memory.remember("effort", num_agents)]
+        self.ground = Ground(memory.remember("nearest", start=torch.inf))
+        self.effort = Effort(memory.remember("effort", num_agents))
+        self.effort_ahead: Effort | None = None
         # Not always, so that the training states of others stay as they are.
         if "shared_progress_ahead" in chosen_weights(PUSH_TERMS.rewards, constants.cfg):
-            efforts.append(memory.remember("effort_ahead", num_agents))
-        self.teamwork = Teamwork(efforts, memory.remember("nearest", start=torch.inf))
+            self.effort_ahead = Effort(memory.remember("effort_ahead", num_agents))
         collapse = memory.remember("collapse", num_agents, CollapseTimers.SIZE)
         self.collapse = CollapseTimers(collapse, robots)
         self.rest: Tensor | None = None  # (N,) [s] the object's resting time at the goal
@@ -475,7 +475,7 @@ class StepFeatures(SceneFeatures):
         """
         super().__init__(state, constants, memory)
         self.prev = prev
-        self._teamwork = steps.teamwork
+        self._steps = steps
         self._collapse = steps.collapse
         self._tangle = steps.tangle
         self._rest = steps.rest
@@ -483,17 +483,21 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def _gained(self) -> Tensor:
-        return self._teamwork.gain(self.prev.goal_distance, self.state.goal_distance)
+        return self._steps.ground.gain(self.prev.goal_distance, self.state.goal_distance)
 
     @cached_property
     def shared_progress(self) -> Tensor:
         """(N,) [m] gained distance towards the goal, times the equality of pushes."""
-        return self._gained * self._teamwork.share(0, self.state.useful_push, self._is_out)
+        self._steps.effort.add(self.state.useful_push)
+        return self._gained * self._steps.effort.equality(self._is_out)
 
     @cached_property
     def shared_progress_ahead(self) -> Tensor:
         """(N,) [m] gained distance towards the goal, times the equality of pushes ahead."""
-        return self._gained * self._teamwork.share(1, self.push_ahead, self._is_out)
+        effort = self._steps.effort_ahead
+        assert effort is not None, "its weight is 0"
+        effort.add(self.push_ahead)
+        return self._gained * effort.equality(self._is_out)
 
     @cached_property
     def is_success(self) -> Tensor:

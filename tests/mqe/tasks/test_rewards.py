@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, tensor
 
 from mqe.tasks.push import PushCfg, rewards
-from mqe.tasks.push.features import Pairs, PushConstants, StepFeatures, StepMemory, Teamwork
+from mqe.tasks.push.features import (
+    Effort,
+    Ground,
+    Pairs,
+    PushConstants,
+    StepFeatures,
+    StepMemory,
+)
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.settings import PRESETS
 from mqe.tasks.terms import Memory, Worlds
@@ -42,14 +49,6 @@ def features(
     memory = Memory(Worlds(1, state.num_robots))
     steps = StepMemory(memory, constants, team(state.num_robots))
     return StepFeatures(state, prev or state, constants, steps)
-
-
-def make_teamwork(num_envs: int, num_agents: int) -> tuple[Memory, Teamwork]:
-    """Return a memory and its teamwork."""
-    memory = Memory(Worlds(num_envs, num_agents))
-    efforts = [memory.remember(name, num_agents) for name in ("effort", "effort_ahead")]
-    nearest = memory.remember("nearest", start=math.inf)
-    return memory, Teamwork(efforts, nearest)
 
 
 def term(name: str, step: StepFeatures) -> list[float]:
@@ -259,58 +258,60 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
 
 
 def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
-    memory, teamwork = make_teamwork(1, 3)
+    effort = Effort(torch.zeros(1, 3))
     push = tensor([[10.0, -10.0, 5.0]])
-    teamwork.share(1, push)
-    assert not teamwork.efforts[0].any()
-    assert teamwork.efforts[1][0].tolist() == pytest.approx([0.2, 0.0, 0.1])
-    for _ in range(50):
-        equality = teamwork.share(0, push)
-    assert teamwork.efforts[0][0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
-    assert equality.tolist() == [0.0]  # one of the three does nothing
-    memory.reset(tensor([True]))
-    assert not teamwork.efforts[0].any()
+    effort.add(push)
+    assert effort.values[0].tolist() == pytest.approx([0.2, 0.0, 0.1])
+    for _ in range(49):
+        effort.add(push)
+    assert effort.values[0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
+    assert effort.equality().tolist() == [0.0]  # one of the three does nothing
 
 
 def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -> None:
-    _, teamwork = make_teamwork(3, 2)
-    efforts = tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]])
-    teamwork.efforts[0].copy_(efforts)
+    effort = Effort(tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]]))
     # A third team that hardly touches the object has 0.2 N of the 1 N that shares begin with.
-    assert teamwork.share(0, efforts).tolist() == pytest.approx([1.0, 0.5, 0.2])
+    assert effort.equality().tolist() == pytest.approx([1.0, 0.5, 0.2])
 
 
 def test_nobody_waits_for_the_push_of_a_robot_that_is_out() -> None:
-    _, teamwork = make_teamwork(3, 3)
-    efforts = tensor([[20.0, 20.0, 0.0], [30.0, 10.0, 9.0], [5.0, 5.0, 5.0]])
-    teamwork.efforts[1].copy_(efforts)
+    effort = Effort(tensor([[20.0, 20.0, 0.0], [30.0, 10.0, 9.0], [5.0, 5.0, 5.0]]))
     is_out = tensor([[False, False, True]] * 2 + [[True] * 3])
-    assert teamwork.share(1, efforts, is_out).tolist() == pytest.approx([1.0, 0.5, 0.0])
+    assert effort.equality(is_out).tolist() == pytest.approx([1.0, 0.5, 0.0])
 
 
 def test_only_new_ground_is_gained() -> None:
-    memory, teamwork = make_teamwork(1, 2)
+    ground = Ground(tensor([math.inf]))
     gained = [
-        teamwork.gain(tensor([before]), tensor([after])).item()
+        ground.gain(tensor([before]), tensor([after])).item()
         for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7))
     ]
     assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=FEW_STEPS)
-    memory.reset(tensor([True]))
-    assert teamwork.gain(tensor([5.0]), tensor([5.0])).item() == 0.0
 
 
-def test_teamwork_resumes_where_it_was_saved() -> None:
-    memory, first = make_teamwork(2, 2)
-    other, second = make_teamwork(2, 2)
-    push = tensor([[5.0, 3.0], [1.0, 9.0]])
-    first.gain(tensor([2.0, 3.0]), tensor([1.9, 3.1]))
-    first.share(0, push)
+def make_steps() -> tuple[Memory, StepMemory]:
+    """Return a memory of two worlds with two robots, and what a push task keeps in it."""
+    constants = PushConstants(PushCfg(weights={"shared_progress_ahead": 1.0}), 2)
+    memory = Memory(Worlds(2, 2))
+    return memory, StepMemory(memory, constants, team(2))
+
+
+def test_efforts_and_ground_begin_anew_and_resume_where_they_were_saved() -> None:
+    memory, first = make_steps()
+    other, second = make_steps()
+    assert first.effort_ahead is not None
+    first.effort.add(tensor([[5.0, 3.0], [1.0, 9.0]]))
+    first.effort_ahead.add(tensor([[2.0, 3.0], [1.0, 4.0]]))
+    first.ground.gain(tensor([2.0, 3.0]), tensor([1.9, 3.1]))
     other.load_state_dict(memory.state_dict())
-    step = tensor([1.9, 3.1]), tensor([1.8, 2.8])
-    gained = first.gain(*step)
-    assert torch.equal(gained, second.gain(*step))
-    assert gained.gt(0.0).all()
-    assert torch.equal(first.share(0, push), second.share(0, push))
+    assert second.effort_ahead is not None
+    assert torch.equal(first.effort.values, second.effort.values)
+    assert torch.equal(first.effort_ahead.values, second.effort_ahead.values)
+    assert second.ground.nearest.tolist() == pytest.approx([1.9, 3.0])
+    memory.reset(tensor([True, True]))
+    assert not first.effort.values.any()
+    assert not first.effort_ahead.values.any()
+    assert first.ground.nearest.isinf().all()
 
 
 def test_shared_progress_counts_a_control_step_once() -> None:
