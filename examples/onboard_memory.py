@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 Pose = Sequence[float]
+MOTION_TIME = 0.5  # [s] over which the object's velocity is averaged
+OWN_TIME = 0.1  # [s] over which the robot's is
 
 
 class Memory:
@@ -25,6 +27,8 @@ class Memory:
         self.goal: tuple[float, float] | None = None
         self._track: deque[tuple[float, Pose]] = deque(maxlen=500)
         self._seen: dict[str, tuple[float, Pose]] = {}
+        self._outline: dict[str, Pose] = {}  # points in the object's frame
+        self._motion = np.zeros(2)  # [m/s] of the object
 
     @property
     def is_ready(self) -> bool:
@@ -44,8 +48,23 @@ class Memory:
             return
         _, robot = min(self._track, key=lambda entry: abs(entry[0] - time))
         if "object" in bodies:
-            self._seen = {k: v for k, v in self._seen.items() if not k.startswith("outline")}
-        self._seen |= {name: (time, composed(robot, pose)) for name, pose in bodies.items()}
+            self._follow(time, composed(robot, bodies["object"]))
+        for name, pose in bodies.items():
+            if name.startswith("outline"):
+                self._outline[name] = relative(bodies["object"], pose)
+            else:
+                self._seen[name] = time, composed(robot, pose)
+
+    def _follow(self, time: float, pose: Pose) -> None:
+        """Add a detection of the object to its velocity, or forget an object unseen for long."""
+        seen_at, before = self._seen.get("object", (-math.inf, pose))
+        passed = time - seen_at
+        if passed >= self._memory_time:
+            self._outline = {}
+            self._motion = np.zeros(2)
+            return
+        way = np.subtract(pose[:2], before[:2])
+        self._motion += (way - self._motion * passed) / (passed + MOTION_TIME)
 
     def numbers(self, names: Sequence[str], time: float) -> np.ndarray:
         """Return the actor's inputs, zeros for unknown bodies."""
@@ -62,17 +81,33 @@ class Memory:
         pose: Pose | None = None
         if body == "goal" and self.goal is not None:
             pose = (*self.goal, 0.0)
-        elif body in self._seen:
-            seen_at, pose = self._seen[body]
+        elif body == "own":
+            return self._own_velocity()[int(number[-1])]
+        elif body in self._seen or (body in self._outline and "object" in self._seen):
+            seen_at, pose = self._seen.get(body) or self._seen["object"]
             age = (time - seen_at) / self._memory_time
+            if body in self._outline:
+                pose = composed(pose, self._outline[body])
         if pose is None or age >= 1.0:
             return float(number == "age")
         x, y, yaw = relative(robot, pose)
         values = {"x": x, "y": y, "yaw": yaw % (2.0 * math.pi), "age": age, "present": 1.0}
         values |= {"sin_yaw": math.sin(yaw), "cos_yaw": math.cos(yaw)}
+        vx, vy, _ = relative((0.0, 0.0, robot[2]), (*self._motion, 0.0))
+        values |= {"vx": vx, "vy": vy}
         if number not in values:
             raise SystemExit(f"the team observes {name}, which this example lacks; add it here")
         return values[number]
+
+    def _own_velocity(self) -> tuple[float, float, float]:
+        """Return the robot's velocity [m/s] and yaw rate [rad/s] by its odometry."""
+        time, pose = self._track[-1]
+        earlier = [(t, p) for t, p in self._track if t < time - OWN_TIME + 1e-6]
+        before, past = (earlier or self._track)[-1 if earlier else 0]
+        passed = max(time - before, 1e-6)
+        x, y, _ = relative(pose, past)
+        turn = (pose[2] - past[2] + math.pi) % (2.0 * math.pi) - math.pi
+        return -x / passed, -y / passed, turn / passed
 
 
 def composed(frame: Pose, pose: Pose) -> Pose:

@@ -31,6 +31,7 @@ _EPISODE = 60  # stream: properties of sensors and odometry in an episode
 _FRAME = 61  # stream: noise and dropouts of a frame
 _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
 _LEAST_POINTS = 2  # of the outline, in a detection of the object
+_MOTION_TIME = 0.5  # [s] over which the object's velocity is averaged
 _OBJECT = "last detection of the object, moved by the robot's odometry"
 _TEAMMATES = "last detection of each teammate, moved by the robot's odometry"
 _SOURCES = {
@@ -45,7 +46,8 @@ _SOURCES = {
     "others_and_age": _TEAMMATES,
     "heading_error": "given heading at the goal, and the last detection of the object",
     "own_velocity": "the robot's odometry",
-    "outline": "visible outline in the last detection of the object",
+    "object_velocity": "motion of the object between its detections",
+    "outline": "outline seen since the object is known, at its last detection",
     "present": "1 on every robot",
 }
 
@@ -183,8 +185,16 @@ class OnboardSenses:
         fresh = (1.0 - tick * age).clamp(min=0.0).unsqueeze(-1).expand_as(memory.freshness)
         measured = self._measured(robot, entities, noise)
         detected = torch.cat((measured, fresh.unsqueeze(-1)), dim=-1)
+        before = memory.entities[:, :, 0].clone()
         memory.entities.copy_(torch.where(is_detected.unsqueeze(-1), detected, memory.entities))
-        memory.outline.copy_(torch.where(is_detected[..., :1], outline, memory.outline))
+
+        is_known = before[..., 4:] > 0.0
+        memory.outline.copy_(memory.outline * is_known + outline * is_detected[..., :1] > 0.0)
+        passed = self._cfg.memory_time * (memory.freshness[..., :1] - before[..., 4:])  # [s]
+        way = memory.entities[:, :, 0, :2] - before[..., :2]
+        motion = memory.motion * is_known
+        change = (way - motion * passed) / (passed + _MOTION_TIME)
+        memory.motion.copy_(motion + change * (is_known & is_detected[..., :1]))
 
     def _sensor(self, robot: Tensor) -> Sensor:
         """Return the sensors for robot poses (N, A, 4)."""

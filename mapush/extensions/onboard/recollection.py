@@ -19,6 +19,7 @@ from mqe.world.objects import NUM_OUTLINE_POINTS
 
 _DRIFT = 3  # x, y [m] and heading [rad] of an odometry frame in the world
 _ENTITY = 5  # x, y [m], unit vector of the heading, freshness
+_MOTION = 2  # x, y [m/s] of the object
 
 
 class Recollection:
@@ -26,16 +27,20 @@ class Recollection:
 
     def __init__(self, values: Tensor, num_agents: int) -> None:
         """Name the columns of ``values``."""
-        drift, entities, outline = values.split(self._sizes(num_agents), dim=1)
+        drift, entities, outline, motion = values.split(self._sizes(num_agents), dim=1)
         self.drift = drift.unflatten(1, (num_agents, _DRIFT))  # (W, A, 3)
         # (W, A, E, 5) from the last detection
         self.entities = entities.unflatten(1, (num_agents, num_agents, _ENTITY))
-        # (W, A, P) 1 for a visible point in the object's last detection
+        # (W, A, P) 1 for a point of the object seen since the robot has known the object
         self.outline = outline.unflatten(1, (num_agents, NUM_OUTLINE_POINTS))
+        # (W, A, 2) [m/s] of the object between its detections, in the odometry frame
+        self.motion = motion.unflatten(1, (num_agents, _MOTION))
 
     @staticmethod
-    def _sizes(num_agents: int) -> tuple[int, int, int]:
-        return _DRIFT * num_agents, _ENTITY * num_agents**2, NUM_OUTLINE_POINTS * num_agents
+    def _sizes(num_agents: int) -> tuple[int, int, int, int]:
+        sizes = (_DRIFT, _ENTITY * num_agents, NUM_OUTLINE_POINTS, _MOTION)
+        drift, entities, outline, motion = (size * num_agents for size in sizes)
+        return drift, entities, outline, motion
 
     @classmethod
     def num_columns(cls, num_agents: int) -> int:
@@ -103,9 +108,15 @@ class KnownFeatures(SceneFeatures):
         return torch.cat((self.places_b[:, :, 1:], yaw), dim=-1)
 
     @cached_property
+    def object_velocity_b(self) -> Tensor:
+        """(W, A, 2) [m/s] of the object by its detections, in each robot's heading frame."""
+        velocity = in_frame(self._recollection.motion.unsqueeze(2), self._frame).squeeze(2)
+        return velocity * self.is_known[:, :, :1]
+
+    @cached_property
     def outline_b(self) -> Tensor:
-        """(W, A, P, 3) outline points in the object's last detection, in each robot's heading
-        frame: presence, x, y [m].
+        """(W, A, P, 3) outline points seen so far, in each robot's heading frame: presence, x, y
+        [m].
         """
         pose = self._recollection.entities[:, :, :1]
         origin = pose[..., :2]

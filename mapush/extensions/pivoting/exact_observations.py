@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -18,17 +19,22 @@ from mqe.world.state import SceneState
 
 
 class ExactObservations:
-    """Default observations without senses, from the critic's true states."""
+    """Default observations, and ``more``, without senses, from the critic's true states."""
 
-    def __init__(self, task: PushTask) -> None:
+    def __init__(self, task: PushTask, more: Sequence[str] = ()) -> None:
         """Read the states of ``task``. Raise ConfigError for states without the whole scene."""
-        cfg = replace(task.cfg, senses={}, replaced_observations={}, more_observations=())
+        cfg = replace(task.cfg, senses={}, replaced_observations={}, more_observations=tuple(more))
         is_readable = cfg.observation in ("sincos", "sets")
         if not is_readable or cfg.state_type == "FP" or cfg.is_heading_observed:
             raise ConfigError(
                 "algorithm.name=hasac_taught with task.senses reads the teacher's observations off "
                 "the critic's state; say task.observation=sincos or sets, task.state_type=EP, and "
                 "leave out task.success_heading and task.observes_heading"
+            )
+        if "object_velocity" in more and "object_velocity" not in cfg.more_state:
+            raise ConfigError(
+                "algorithm.teacher observes the object's velocity, unknown in the critic's state; "
+                "say task.more_state=[object_velocity]"
             )
         self._constants = task.constants
         self._state = task.terms.state
@@ -60,4 +66,8 @@ class ExactObservations:
             scene.object_quat.copy_(quat_from_yaw(heading))
         scene.robot_pos[..., :2] = robots[..., :2]
         scene.robot_quat.copy_(quat_from_yaw(torch.atan2(robots[..., 2], robots[..., 3])))
+        scene.robot_linvel[..., :2] = robots[..., 4:6]
+        scene.robot_angvel_b[..., 2] = robots[..., 6]
+        if "object_velocity" in parts:
+            scene.object_linvel[..., :2] = parts["object_velocity"]
         return self._terms(features)

@@ -4,12 +4,14 @@ imitates them. Robots with senses have a teacher with exact observations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from harl_mapush import config
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.runs import checkpoint
@@ -60,13 +62,22 @@ class TaughtHasacCfg(HasacCfg):
         spec = env.spec
         exact = None
         if isinstance(env.task, PushTask) and env.task.constants.senses is not None:
-            exact = ExactObservations(env.task)
+            more = _more_observations(self.teacher) if self.teacher else ()
+            exact = ExactObservations(env.task, more)
             spec = spec._replace(teacher_obs=exact)
         if self.teacher:
             return spec._replace(teacher=_trained_team(self.teacher, env, exact))
         names = env.task.obs_names(0) if exact is None else exact.names
         teacher = PressingScript(env.task, names, env.decision_period, env.device)
         return spec._replace(teacher=teacher)
+
+
+def _more_observations(name: str) -> Sequence[str]:
+    try:
+        settings = checkpoint.read_config(checkpoint.resolve(name))
+        return config.resolve(settings, {})[0].task.more_observations
+    except ConfigError as error:
+        raise ConfigError(f"algorithm.teacher: {error}") from None
 
 
 def _trained_team(name: str, env: Any, exact: ExactObservations | None) -> Team:

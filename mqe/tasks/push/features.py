@@ -338,6 +338,11 @@ class SceneFeatures:
         return torch.cat((self.places_b[:, :, 1:], turned), dim=-1)
 
     @cached_property
+    def object_velocity_b(self) -> Tensor:
+        """(N, A, 2) [m/s] velocity of the object in each robot's heading frame."""
+        return in_frame(self.state.object_linvel[:, None, :2], self.state.robot_frame)
+
+    @cached_property
     def _towards_goal(self) -> tuple[Tensor, Tensor, Tensor]:
         """Headings (N, B, 2) (sine, cosine), positions (N, A, 2) [m] and velocities (N, A, 2) [m/s]
         in the goal frame.

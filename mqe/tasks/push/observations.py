@@ -147,7 +147,7 @@ OBSERVATIONS.update(
         ),
         "object_velocity": ObservationTerm(
             "velocity of the object in the robot's heading frame",
-            lambda scene: in_frame(scene.state.object_linvel[:, None, :2], scene.state.robot_frame),
+            lambda scene: scene.object_velocity_b,
             "m/s",
             numbers=("object_vx", "object_vy"),
             mirror_signs=_PLACE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -85,12 +86,45 @@ def test_a_perfect_sensor_in_an_open_view_gives_the_exact_observation(observatio
     assert same[..., :40].all()
 
 
+def test_a_robot_remembers_the_sides_that_it_has_seen_until_it_forgets_the_object() -> None:
+    task, senses = begin(observation="sets", memory_time=1.0, field_of_view=1.0)
+
+    def points(x: float, yaw: float) -> set[int]:
+        state = make_state([[x, 0.0], [-1.5, 9.0]], [yaw, 1.6], [0.0, 0.0], 0.0, [4.0, 1.0])
+        stay(task, state, 5)
+        return set(senses._recollection.outline[0, 0].nonzero().flatten().tolist())
+
+    near = points(-2.0, 0.0)
+    both = points(2.0, math.pi)
+    assert near < both
+    assert len(both) == 2 * len(near)
+    for _ in range(11):
+        points(2.0, 0.0)  # looks away
+    assert not points(2.0, 0.0)
+    assert points(2.0, math.pi) == both - near
+
+
+def test_the_objects_velocity_is_that_of_its_detections() -> None:
+    """A robot that looks along y sees the box move by 5 mm a control step along x."""
+    task, senses = begin(observation="sets", more_observations=("object_velocity",), rate=10.0)
+    way = [0.005 * step for step in range(301)]
+    states = [make_state([[1, -3], [9, 9]], [1.5708, 0.0], [x, 0], 0.0, [9, 0]) for x in way]
+    for prev, state in itertools.pairwise(states):
+        task.evaluate(state, prev)
+    obs, _ = task.observe(states[-1], task.memory)
+    # It looks along y: the box's x is to its right.
+    assert obs[0, 0, -2:].tolist() == pytest.approx([0.0, -0.25], abs=5e-3)
+    senses._recollection.freshness.zero_()
+    obs, _ = task.observe(states[-1], task.memory)
+    assert not obs[0, 0, -2:].any()
+
+
 def test_nothing_is_known_before_the_first_frame() -> None:
     task, senses = begin(observation="sets", replaced_observations={"others": "others_and_age"})
     obs, _ = task.observe(scene(), task.memory)
     assert obs[0, 0, 1:3].tolist() == pytest.approx([6.0, 1.0])  # the given goal
     assert not obs[0, 0, 3:].any()
-    known = senses.known(task.scene_features(scene(), task.memory), task.memory[:, -58:])
+    known = senses.known(task.scene_features(scene(), task.memory), task.memory[:, -62:])
     assert known.ages.eq(1.0).all()
 
 
@@ -312,7 +346,7 @@ def test_the_policy_says_what_feeds_each_input() -> None:
     env = onboard_env()
     terms = env.task.features.describe_observation(["robot1", "robot2"])
     assert all("source" in term for term in terms.values())
-    assert terms["outline"]["source"] == "visible outline in the last detection of the object"
+    assert terms["outline"]["source"].startswith("outline seen since the object is known")
     env.close()
 
 

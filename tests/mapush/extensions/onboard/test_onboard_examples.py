@@ -43,13 +43,26 @@ def test_a_detection_moves_with_the_odometry_and_ages() -> None:
     assert memory.numbers(NAMES, 2.0).tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
-def test_a_new_detection_replaces_the_outline() -> None:
+def test_the_outline_moves_with_the_object_and_is_forgotten_with_it() -> None:
     memory = Memory([])
     memory.move(0.0, (0.0, 0.0, 0.0))
     memory.detect(0.0, {"object": (2.0, 0.0, 0.0), "outline3": (1.5, 0.0, 0.0)})
     assert memory.numbers(["outline3_present", "outline3_x"], 0.0).tolist() == [1.0, 1.5]
-    memory.detect(0.1, {"object": (2.0, 0.0, 0.0), "outline4": (1.5, 0.0, 0.0)})
-    assert memory.numbers(["outline3_present", "outline4_present"], 0.1).tolist() == [0.0, 1.0]
+    memory.detect(0.5, {"object": (3.0, 0.0, math.pi), "outline4": (2.5, 0.0, 0.0)})
+    numbers = memory.numbers(["outline3_x", "outline4_x", "object_vx", "object_vy"], 0.5)
+    # Half a second of averaging shows half of 2 m/s.
+    assert numbers.tolist() == pytest.approx([3.5, 2.5, 1.0, 0.0])
+    memory.detect(6.0, {"object": (2.0, 0.0, 0.0), "outline5": (1.5, 0.0, 0.0)})
+    numbers = memory.numbers(["outline3_present", "outline5_present", "object_vx"], 6.0)
+    assert numbers.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_a_robots_velocity_is_that_of_its_odometry() -> None:
+    memory = Memory([])
+    for step in range(11):
+        memory.move(0.02 * step, (0.0, 0.006 * step, 0.5 * math.pi + 0.01 * step))
+    names = [f"own_velocity_{k}" for k in range(3)]
+    assert memory.numbers(names, 0.2).tolist() == pytest.approx([0.3, -0.03, 0.5], abs=0.01)
 
 
 def test_an_unknown_input_ends_the_program() -> None:

@@ -16,9 +16,11 @@ from tests.support.pushing import make_state, make_task
 from tests.support.rounding import FEW_STEPS
 
 load_extensions()
-STATE = make_state(
+MOVING = make_state(
     [[-2.0, 0.5], [-1.5, 1.5], [3.0, -1.0]], [0.4, -2.0, 3.0], [1.0, 0.7], 0.2, [4.0, 1.0]
 )
+MOVING.body_linvel[..., :2] = tensor([[0.3, 0.1], [-0.2, 0.0], [0.0, 0.4], [0.1, -0.2]])
+MOVING.robot_angvel_b[..., 2] = tensor([0.5, -0.3, 0.1])
 
 
 def begun(**cfg: Any) -> PushTask:
@@ -31,16 +33,21 @@ def begun(**cfg: Any) -> PushTask:
     return task
 
 
+@pytest.mark.parametrize("more", [(), ("own_velocity", "object_velocity")])
 @pytest.mark.parametrize("observation", ["sincos", "sets"])
-def test_they_are_those_of_a_task_without_senses(observation: str) -> None:
-    exact = begun(observation=observation)
-    expected, _ = exact.observe(STATE, exact.memory)
+def test_they_are_those_of_a_task_without_senses(observation: str, more: tuple) -> None:
+    exact = begun(observation=observation, more_observations=more)
+    expected, _ = exact.observe(MOVING, exact.memory)
     task = begun(
-        observation=observation, senses={"name": "onboard"}, more_observations=("object_age",)
+        observation=observation,
+        senses={"name": "onboard"},
+        more_observations=("object_age",),
+        more_state=("object_velocity",),
     )
-    obs, critic = task.observe(STATE, task.memory)
-    observations = ExactObservations(task)
-    assert not torch.isclose(obs[..., : observations.size], expected, atol=0.1).all()
+    obs, critic = task.observe(MOVING, task.memory)
+    observations = ExactObservations(task, more)
+    size = min(obs.shape[2], observations.size)
+    assert not torch.isclose(obs[..., :size], expected[..., :size], atol=0.1).all()
     result = observations(critic.unsqueeze(1))
     is_there = torch.ones(3, dtype=torch.bool)
     if observation == "sets":
@@ -62,3 +69,8 @@ def test_they_are_those_of_a_task_without_senses(observation: str) -> None:
 def test_other_states_are_refused_in_a_line(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="with task.senses reads .*; say task.observation"):
         ExactObservations(make_task(1, 2, senses={"name": "onboard"}, **settings))
+
+
+def test_the_objects_velocity_is_refused_where_the_critic_does_not_know_it() -> None:
+    with pytest.raises(ConfigError, match=r"say task.more_state=\[object_velocity\]"):
+        ExactObservations(make_task(1, 2, senses={"name": "onboard"}), ["object_velocity"])
