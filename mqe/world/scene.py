@@ -244,7 +244,7 @@ def build_scene(
         if thing.hook:
             for i, robot in enumerate(team):
                 add_rope(spec, thing, f"robot{i}/trunk", (-robot.legs[0].hip_pos[0], 0.0, 0.0))
-    model = spec.compile()
+    model = _compile(spec, obj)
     return Scene(
         model,
         team,
@@ -289,7 +289,7 @@ def with_part_sensors(scene: Scene) -> Scene:
         for leg in LEGS:
             foot = f"robot{i}/{leg}_foot"
             _add_contact_sensor(spec, f"{foot}/push", foot, "object", mujoco.mjtObj.mjOBJ_GEOM)
-    return replace(scene, model=spec.compile(), spec=spec, has_part_sensors=True)
+    return replace(scene, model=_compile(spec, scene.object), spec=spec, has_part_sensors=True)
 
 
 def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
@@ -454,6 +454,19 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
         _add_contact_sensor(spec, sensor, name, other, values=num_contacts)
 
 
+def _compile(spec: mujoco.MjSpec, obj: ObjectCfg | None) -> mujoco.MjModel:
+    """Compile a model whose variable object has frames of its own in every world."""
+    model = spec.compile()
+    if obj is not None and obj.is_variable:
+        # Else MuJoCo takes the body's frame for parts that have it in the shared model.
+        body = model.body("object")
+        first = int(body.geomadr[0])
+        model.body_sameframe[body.id] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
+        parts = slice(first, first + int(body.geomnum[0]))
+        model.geom_sameframe[parts] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
+    return model
+
+
 def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
     mass, com, tensor = obj.inertia(inertia)
     moments = (tensor[0][0], tensor[1][1], tensor[2][2], tensor[0][1], tensor[0][2], tensor[1][2])
@@ -481,6 +494,7 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
             type=kind,
             size=size,
             pos=part.pos,
+            quat=(math.cos(0.5 * part.yaw), 0.0, 0.0, math.sin(0.5 * part.yaw)),
             rgba=(0.80, 0.62, 0.38, 1.0),
             mass=0.0,
             contype=OBJECT_BIT,

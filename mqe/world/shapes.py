@@ -36,7 +36,8 @@ _SHRUNK = 0.01  # [m] half a side of a box that a shape lacks
 MASSES = (0.1, 1000.0)  # [kg] of objects in settings
 _NUM_DRAWN = 7  # family, four lengths, mass, friction
 
-Box = tuple[float, float, float, float]  # [m] centre x, y and lengths along x, y
+# [m] centre x, y and lengths along x, y; any fifth number is its turn [rad]
+Box = Sequence[float]
 
 
 def _u_shape(a: float, b: float, s: float, t: float) -> list[Box]:
@@ -54,13 +55,10 @@ def _plus(a: float, b: float, s: float, t: float) -> list[Box]:
 
 
 def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
-    """Return five strips of a disc, each as long as the disc at the strip's centre line."""
-    radius = 1.2 * a
-    strips: list[Box] = []
-    for k in (0, -1, 1, -2, 2):
-        y = 0.4 * k * radius
-        strips.append((0.0, y, 2.0 * math.sqrt(radius**2 - y**2), 0.4 * radius))
-    return strips
+    """Return a regular polygon of twelve sides: six boxes across it, one for each pair of sides."""
+    diameter = 2.5 * a
+    sizes = (diameter * math.cos(math.pi / 12), diameter * math.sin(math.pi / 12))
+    return [(0.0, 0.0, *sizes, math.pi / 12 * k) for k in (-5, -3, -1, 1, 3, 5)]
 
 
 # Boxes of two arms and two thicknesses; the first one's centre is the origin.
@@ -79,19 +77,21 @@ FAMILIES: Registry[Callable[[float, float, float, float], list[Box]]] = Registry
 
 
 def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) -> ObjectCfg:
-    """Return an object of uniform density from ``boxes`` without overlap.
+    """Return an object of equally dense ``boxes``.
 
     ``mass`` is in kg. ``friction`` is the material's own coefficient.
     """
     areas = [box[2] * box[3] for box in boxes]
     geoms = tuple(
-        GeomCfg("box", (x_length, y_length, HEIGHT), mass * area / sum(areas), (x, y, 0.0))
-        for (x, y, x_length, y_length), area in zip(boxes, areas, strict=True)
+        GeomCfg(
+            "box", (*box[2:4], HEIGHT), mass * area / sum(areas), (*box[:2], 0.0), None, *box[4:]
+        )
+        for box, area in zip(boxes, areas, strict=True)
     )
     return ObjectCfg(
         name=name,
         geoms=geoms,
-        outline=_rectangle(boxes),
+        outline=_rectangle_round([corner for geom in geoms for corner in geom.corners().tolist()]),
         friction=(friction, friction),
         spawn_height=0.5 * HEIGHT + 0.03,
         spawn_tilt=0.01,
@@ -163,7 +163,7 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> WorldFields:
     body = model.body("object").id
     friction = torch.tensor([shape.friction[0] for shape in shapes], dtype=torch.float64)
     made = object_friction_fields(scene, friction)
-    names = ("geom_size", "geom_pos", "geom_rbound", "geom_aabb")
+    names = ("geom_size", "geom_pos", "geom_quat", "geom_rbound", "geom_aabb")
     names += ("body_mass", "body_ipos", "body_iquat", "body_inertia")
     fields = {name: made[name].numpy() for name in names}  # views
     for world, shape in enumerate(shapes):
@@ -171,6 +171,7 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> WorldFields:
             half_size = 0.5 * np.array(part.size)
             fields["geom_size"][world, geom] = half_size
             fields["geom_pos"][world, geom] = part.pos
+            mujoco.mju_axisAngle2Quat(fields["geom_quat"][world, geom], (0, 0, 1), part.yaw)
             fields["geom_rbound"][world, geom] = np.linalg.norm(half_size)
             fields["geom_aabb"][world, geom] = (*np.zeros(3), *half_size)
         mass, center, inertia = shape.inertia()
@@ -190,7 +191,7 @@ def _boxes_of_kind(kind: str, a: float, b: float, s: float, t: float) -> list[Bo
     if kind in FAMILIES:
         return FAMILIES[kind](a, b, s, t)
     parts = OBJECTS[kind].geoms
-    return [(part.pos[0], part.pos[1], part.size[0], part.size[1]) for part in parts]
+    return [(*part.pos[:2], *part.size[:2], part.yaw) for part in parts]
 
 
 def _is_shape(obj: ObjectCfg) -> bool:
@@ -210,15 +211,7 @@ def _padded(shape: ObjectCfg) -> tuple[GeomCfg, ...]:
     return (*shape.geoms, *[tiny] * (NUM_BOXES - len(shape.geoms)))
 
 
-def _rectangle(boxes: Sequence[Box]) -> tuple[tuple[float, float], ...]:
-    corners = []
-    for x, y, x_length, y_length in boxes:
-        corners += [(x - 0.5 * x_length, y - 0.5 * y_length)]
-        corners += [(x + 0.5 * x_length, y + 0.5 * y_length)]
-    return _rectangle_round(corners)
-
-
-def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+def _rectangle_round(corners: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
     """Return the corners of the rectangle round points, counter-clockwise."""
     x_low, y_low = (min(values) for values in zip(*corners, strict=True))
     x_high, y_high = (max(values) for values in zip(*corners, strict=True))

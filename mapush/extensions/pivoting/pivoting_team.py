@@ -349,11 +349,12 @@ def _corners(obj: ObjectCfg) -> list[tuple[float, float]]:
     """Return the corners [m] of boxes, and 64 points on each cylinder's rim."""
     corners = []
     for geom in obj.geoms:
-        x, y, _ = geom.pos
-        half_x, half_y = geom.half_extents
         if geom.type == "box":
-            corners += [(x + a * half_x, y + b * half_y) for a in (-1, 1) for b in (-1, 1)]
+            corners += geom.corners().tolist()
         else:
+            x, y, _ = geom.pos
             angles = [2.0 * math.pi / 64 * k for k in range(64)]
-            corners += [(x + half_x * math.cos(a), y + half_x * math.sin(a)) for a in angles]
+            corners += [
+                (x + geom.size[0] * math.cos(a), y + geom.size[0] * math.sin(a)) for a in angles
+            ]
     return corners

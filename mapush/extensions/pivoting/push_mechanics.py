@@ -66,12 +66,9 @@ def corner_support(obj: ObjectCfg) -> Support:
     """
     corners = []
     for geom in _on_floor(obj):
-        half_x, half_y = geom.half_extents
-        if geom.type == "cylinder":
-            half_x = half_y = geom.size[0] / math.sqrt(2.0)
-        for x in (-half_x, half_x):
-            corners += [(geom.pos[0] + x, geom.pos[1] + y) for y in (-half_y, half_y)]
-    points = np.array(corners)
+        share = 1.0 if geom.type == "box" else math.sqrt(0.5)
+        corners.append(geom.pos[:2] + share * (geom.corners() - geom.pos[:2]))
+    points = np.concatenate(corners)
     _, center, _ = obj.inertia()
     balance = np.vstack((np.ones(len(points)), (points - center[:2]).T))
     shares = np.linalg.pinv(balance) @ np.array([1.0, 0.0, 0.0])
@@ -100,8 +97,8 @@ def sides(obj: ObjectCfg, margin: float = MARGIN) -> Pushes:
                 side = np.empty((len(along), 2))
                 side[:, axis] = sign * half_size[axis]
                 side[:, 1 - axis] = along
-                points.append(middle + side)
-                directions.append(np.tile(-sign * np.eye(2)[axis], (len(along), 1)))
+                points.append(middle + side @ geom.axes)
+                directions.append(np.tile(-sign * geom.axes[axis], (len(along), 1)))
     pushes = Pushes(np.concatenate(points), np.concatenate(directions))
     is_free = ~_is_inside(obj, pushes.points - 0.5 * _STEP * pushes.directions)
     return Pushes(pushes.points[is_free], pushes.directions[is_free])
@@ -210,7 +207,7 @@ def _is_inside(obj: ObjectCfg, points: Array) -> NDArray[np.bool_]:
     """Return a mask (P,) for points (P, 2) inside a part of the object."""
     inside = np.zeros(len(points), dtype=bool)
     for geom in obj.geoms:
-        offset = np.abs(points - geom.pos[:2])
+        offset = np.abs((points - geom.pos[:2]) @ geom.axes.T)
         if geom.type == "box":
             inside |= (offset < geom.half_extents).all(axis=1)
         else:

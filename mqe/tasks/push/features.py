@@ -274,8 +274,17 @@ class SceneFeatures:
     @cached_property
     def facing(self) -> Tensor:
         """(N, A) cosine between each robot's heading and ``inward``."""
-        nose = in_frame(self.state.robot_frame[..., 0, :], self.state.object_frame.unsqueeze(1))
-        return (nose * self.inward).sum(dim=-1)
+        return (self._local_nose * self.inward).sum(dim=-1)
+
+    @cached_property
+    def facing_object(self) -> Tensor:
+        """(N, A) cosine between each robot's heading and the way to the true outline."""
+        way = self.constants.footprint.towards(self.local_robot)
+        return (self._local_nose * way).sum(dim=-1)
+
+    @cached_property
+    def _local_nose(self) -> Tensor:
+        return in_frame(self.state.robot_frame[..., 0, :], self.state.object_frame.unsqueeze(1))
 
     @cached_property
     def pair_distance(self) -> Tensor:

@@ -182,9 +182,9 @@ REWARDS.update(
             "m",
         ),
         "turned_away": RewardTerm(
-            "0 for a robot that faces the object's nearest edge to 1 for one with its back to it, "
+            "0 for a robot that faces the object's nearest point to 1 for one with its back to it, "
             "within twice its reach (a penalty: weight below 0)",
-            lambda step: (0.5 - 0.5 * step.facing) * (step.outline_distance < 2.0 * REACH),
+            lambda step: (0.5 - 0.5 * step.facing_object) * (step.outline_distance < 2.0 * REACH),
         ),
         "time": RewardTerm(
             "1 at every control step (a penalty: weight below 0)",

@@ -39,7 +39,7 @@ from tests.support.term_scenes import (
 )
 
 # The nearest edge of the object's outline: at a corner it is the first of two as near.
-WITHOUT_MIRROR = ("ocb", "ocb_expanded", "turned_away")
+WITHOUT_MIRROR = ("ocb", "ocb_expanded")
 
 
 def push_scenes() -> tuple[Scene, Scene]:
