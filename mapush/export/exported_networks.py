@@ -13,15 +13,14 @@ from mqe.controllers.network import Actor
 from mqe.controllers.trot import (
     ACTION_SCALE,
     FOOT_OFFSET,
-    GAIT_FREQUENCY,
     LIFT,
+    clock_advance,
     gait_obs_scale,
     is_moving,
 )
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.world.geometry import TWO_PI
 from mqe.world.robots import NUM_JOINTS, RobotCfg
-from mqe.world.scene import STEP_DT
 
 
 class ExportedActor(nn.Module):
@@ -67,11 +66,12 @@ class ExportedGait(nn.Module):
     def __init__(self, policy: GaitNetwork, robot: RobotCfg) -> None:
         super().__init__()
         self.policy = policy
+        self.clock_advance = clock_advance(robot)
         self.register_buffer("nominal", torch.tensor(robot.joint_pos))
         self.register_buffer("foot_offset", torch.tensor(FOOT_OFFSET))
         self.register_buffer("action_scale", torch.tensor(ACTION_SCALE * 4))
         self.register_buffer("lift", torch.tensor(LIFT))
-        self.register_buffer("obs_scale", gait_obs_scale(torch.device("cpu")))
+        self.register_buffer("obs_scale", torch.tensor(gait_obs_scale(robot)))
 
     def forward(
         self,
@@ -95,7 +95,7 @@ class ExportedGait(nn.Module):
         action = self.policy(obs * self.obs_scale).clamp(-1.0, 1.0)
 
         # The feet's lift in their swing phase, the same formula as in Trot.swing.
-        phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving
+        phase = torch.remainder(phase + self.clock_advance, 1.0) * moving
         cycle = torch.remainder(phase + self.foot_offset, 1.0)
         swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving
         lifted = (swing.unsqueeze(-1) * self.lift).flatten(-2)

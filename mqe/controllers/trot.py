@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from mqe.world.geometry import HALF_PI, TWO_PI, in_frame, on_circle
-from mqe.world.robots import NUM_JOINTS, Robots
+from mqe.world.robots import NUM_JOINTS, RobotCfg, Robots
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, NUM_LEGS
 from mqe.world.robots.tensors import by_leg
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
-GAIT_FREQUENCY = 2.5  # [Hz] one trot cycle in 20 control steps
+GAIT_FREQUENCY = 2.5  # [Hz] of a Go1: one trot cycle in 20 control steps
 STANDING_COMMAND = (
     0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
 )
@@ -35,14 +35,17 @@ class GaitTerm(NamedTuple):
     name: str
     size: int
     scale: float = 1.0  # to about unit size
+    # Exponents of ``RobotCfg.time_scale``, for every number or for each: a similar robot of another
+    # size observes the same in a similar motion.
+    times: tuple[int, ...] = (0,)
 
 
 GAIT_TERMS = (
     GaitTerm("gravity", 3, scale=-1.0),  # observed as the direction against gravity
-    GaitTerm("turn_rates", 3, scale=0.25),
-    GaitTerm("command", 3, scale=2.0),
+    GaitTerm("turn_rates", 3, scale=0.25, times=(1,)),
+    GaitTerm("command", 3, scale=2.0, times=(-1, -1, 1)),
     GaitTerm("joint_pos", NUM_JOINTS),  # [rad] from the default pose
-    GaitTerm("joint_vel", NUM_JOINTS, scale=0.05),
+    GaitTerm("joint_vel", NUM_JOINTS, scale=0.05, times=(1,)),
     GaitTerm("last_action", NUM_JOINTS),
     GaitTerm("older_action", NUM_JOINTS),
     GaitTerm("clock", 2),
@@ -91,9 +94,12 @@ class Trot:
             [number for term in GAIT_TERMS for number in _offset(term, cfg.joint_pos)]
             for cfg in robots.cfgs
         ]
+        scale = [gait_obs_scale(cfg) for cfg in robots.cfgs]
         # (59,) or (A, 59).
         self._obs_offset = torch.tensor(offset if robots.is_mixed else offset[0], device=device)
-        self._obs_scale = gait_obs_scale(device)
+        self._obs_scale = torch.tensor(scale if robots.is_mixed else scale[0], device=device)
+        advance = [clock_advance(cfg) for cfg in robots.cfgs]
+        self._clock_advance = torch.tensor(advance, device=device)  # (A,)
         self._action_scale = torch.tensor(ACTION_SCALE * NUM_LEGS, device=device)  # (J,) [rad]
         self._quarter = torch.tensor(HALF_PI, device=device)  # [rad] of a turn
         self._lift = torch.tensor(LIFT, device=device)  # (3,) [rad]
@@ -107,7 +113,7 @@ class Trot:
         """
         memory.older_action.copy_(memory.action)
         torch.clamp(action, -1.0, 1.0, out=memory.action)
-        memory.phase.add_(GAIT_FREQUENCY * STEP_DT).remainder_(1.0).mul_(moving)
+        memory.phase.add_(self._clock_advance).remainder_(1.0).mul_(moving)
         trot = torch.addcmul(self._joint_pos, self._action_scale, memory.action)
         return torch.addcmul(
             by_leg(trot), self.swing(memory.phase, moving).unsqueeze(-1), self._lift
@@ -160,10 +166,18 @@ def is_moving(command: Tensor) -> Tensor:
     return command.abs().amax(dim=-1) > STANDING_COMMAND
 
 
-def gait_obs_scale(device: torch.device) -> Tensor:
-    """Return the scale (59,) for a gait's observation."""
-    scale = [term.scale for term in GAIT_TERMS for _ in range(term.size)]
-    return torch.tensor(scale, device=device)
+def gait_obs_scale(robot: RobotCfg) -> list[float]:
+    """Return the scale (59,) for a robot's gait observation."""
+    scale = []
+    for term in GAIT_TERMS:
+        times = term.times * (term.size // len(term.times))
+        scale += [term.scale * robot.time_scale**exponent for exponent in times]
+    return scale
+
+
+def clock_advance(robot: RobotCfg) -> float:
+    """Return the fraction of a trot cycle in one control step."""
+    return GAIT_FREQUENCY * STEP_DT / robot.time_scale
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:

@@ -136,7 +136,8 @@ def track(walker: Walker) -> dict[str, float]:
     peaks = swing_clearance(clearance, PHYSICS_DT).unflatten(0, (-1, ROBOTS_A_CELL)).mean(dim=1)
     return metrics | {
         "foot_clearance_min_m": float(peaks.min()),
-        "stance_slip_share": slip_share(clearance, foot_speed),
+        # Speeds in the Go1's size
+        "stance_slip_share": slip_share(clearance, foot_speed / worlds.robots.cfgs[0].time_scale),
     }
 
 

@@ -22,7 +22,7 @@ from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.scene import GRAVITY, STEP_DT
 from mqe.world.state import SceneState
 
-MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
+MEAN_VELOCITY_TIME = 0.4  # [s] a Go1's trot cycle: what "the mean velocity" averages over
 # Errors of speed [m/s] and turning [rad/s] that cost 63 % of their terms. Squared in the term of
 # the moment, which may vary within a cycle; not in that of the mean, so that small errors are worth
 # mending.
@@ -49,6 +49,7 @@ class VelocityConstants:
         cfg_of_robot = robots.cfgs[0]
         self.square_scales = _square_scales(robots.size, cfg_of_robot.stiffness)
         self.scales = torch.tensor(list(self.square_scales.values()), device=device)
+        self.step_of_mean = STEP_DT / (MEAN_VELOCITY_TIME * cfg_of_robot.time_scale)
         # [m/N] how far behind their hips feet carry a trunk that is pushed back by a force.
         self.lean = cfg_of_robot.walking_height / (cfg_of_robot.mass * GRAVITY)
         self.zeros = torch.zeros(1, 1, NUM_JOINTS, device=device)
@@ -201,7 +202,7 @@ class StepFeatures(SceneFeatures):
         self.prev = prev
         self.actuation = actuation
         self.velocity = planar_velocity(state)  # (N, 1, 3) in the units of a command
-        memory.mean_velocity.lerp_(self.velocity, STEP_DT / MEAN_VELOCITY_TIME)
+        memory.mean_velocity.lerp_(self.velocity, constants.step_of_mean)
         if memory.has_load:
             against = resistance(self.velocity[..., :1])
             memory.drag.copy_(-against * state.robot_frame[..., 0, :])

@@ -10,8 +10,6 @@ from torch import Tensor
 from mqe.world.robots import Robots
 from mqe.world.robots.tensors import by_leg
 
-_GO1_LEG = 2.0 * 0.213  # [m] thigh and calf
-
 
 class WalkingRobots(Robots):
     """Robots of one kind, with the kinematics of their feet."""
@@ -19,7 +17,7 @@ class WalkingRobots(Robots):
     @property
     def size(self) -> float:
         """Length of the legs relative to the Go1's."""
-        return sum(self.cfgs[0].link_lengths) / _GO1_LEG
+        return self.cfgs[0].size
 
     @property
     def foot_radius(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ Vector = tuple[float, float, float]
 _ROWS = (0, 1, 2, 0, 0, 1)
 _COLUMNS = (0, 1, 2, 1, 2, 2)
 _TENSOR = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
+_GO1_LEG = 2.0 * 0.213  # [m] thigh and calf
 
 
 class Inertial(NamedTuple):
@@ -147,6 +149,18 @@ class RobotCfg:
         """Return the mass [kg] of trunk and legs."""
         links = [link for leg in self.legs for link in leg.inertials]
         return self.trunk.mass + sum(link.mass for link in links)
+
+    @property
+    def size(self) -> float:
+        """Return the length of the legs relative to the Go1's."""
+        return sum(self.link_lengths) / _GO1_LEG
+
+    @property
+    def time_scale(self) -> float:
+        """Return the duration of a motion relative to a similar one of the Go1. Motions of equal
+        Froude number v^2 / (g L) last as long as a pendulum of the legs' length L.
+        """
+        return math.sqrt(self.size)
 
     @property
     def joint_pos(self) -> tuple[float, ...]:

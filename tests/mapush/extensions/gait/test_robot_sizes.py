@@ -12,6 +12,7 @@ from mapush.extensions.gait.rewards import excess_depth
 from mapush.extensions.gait.settings import VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
 from mapush.extensions.gait.terminations import has_fallen
+from mqe.controllers.trot import GaitMemory, Trot, clock_advance, is_moving
 from mqe.world.robots import ROBOTS, RobotCfg, Robots
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
@@ -60,6 +61,8 @@ def step_of(robot: RobotCfg, state: SceneState) -> StepFeatures:
     task = VelocityTask(cfg, N, Robots([robot]), Streams(0, N, "cpu"))
     memory = torch.rand(N, task.memory.shape[1])
     VelocityMemory.of(memory).load.mul_(robot.mass / GO1.mass)
+    # Equal clocks at the end of the step
+    VelocityMemory.of(memory).gait.phase.sub_(clock_advance(robot))
     task.memory.copy_(memory)
     task.command(torch.rand(N, 1, 12) - 0.5)
     return task.step_features(state, state)
@@ -80,6 +83,35 @@ def test_similar_motions_get_equal_rewards(size):
     )
 
 
+@pytest.mark.parametrize("size", [0.6, 1.8])
+def test_similar_motions_get_equal_observations(size):
+    torch.manual_seed(1)
+    state = random_state(1, False, 0.3)
+    command = torch.rand(N, 1, 3)
+    similar = command * torch.tensor([size**0.5, size**0.5, size**-0.5])
+    memory = GaitMemory(torch.rand(N, 1, GaitMemory.SIZE))
+    moving = is_moving(command)
+    of_go1 = Trot(Robots([GO1])).observe(state, command, moving, memory)
+    of_similar = Trot(Robots([resized(size)])).observe(
+        enlarged(state, size), similar, moving, memory
+    )
+    torch.testing.assert_close(of_similar, of_go1)
+
+
+@pytest.mark.parametrize("size", [0.25, 4.0])
+def test_a_cycle_lasts_as_long_as_a_swing_of_the_legs(size):
+    # Half a time for a quarter of a length: 20 control steps a cycle of the Go1
+    assert 1.0 / clock_advance(resized(size)) == pytest.approx(20.0 * size**0.5)
+
+
+def test_robots_of_one_team_have_clocks_of_their_own():
+    memory = GaitMemory(torch.zeros(N, 2, GaitMemory.SIZE))
+    robots = Robots([GO1, resized(4.0)])
+    Trot(robots).act(memory, torch.zeros(N, 2, 12), torch.ones(N, 2, dtype=torch.bool))
+    torch.testing.assert_close(memory.phase, torch.tensor([0.05, 0.025]).expand(N, 2))
+
+
 def test_a_go1_has_scales_of_one():
+    assert GO1.time_scale == ROBOTS["go2"].time_scale == 1.0
     scales = step_of(GO1, random_state(1, False, 0.3)).constants.scales
     assert torch.equal(scales, torch.ones_like(scales))
