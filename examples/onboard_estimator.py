@@ -2,7 +2,8 @@
 
 mapush train --preset laptop_onboard --import onboard_estimator --algo hasac_estimator
 
-The estimate is linear in the actor's last features. B rows, A robots, H features.
+With ``--set task.more_state=[load]`` it also estimates the push that slides the object. Estimates
+are linear in the last features. B rows, A robots, H features, E estimated numbers.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
 from mqe.config import option
 
 RATE = 1e-3  # learning rate of the estimate
+LOAD_SCALE = 10.0  # a load is estimated in 10 N, as a place is in metres
 DECAYS = (0.9, 0.99)  # of its gradient's moments
 
 
@@ -36,21 +38,29 @@ class Estimator(TaughtHasac):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         size = self.network.hidden_sizes[-1] + 1
-        # The estimate's matrix (H + 1, 2), and its gradient's moments
-        zeros = [torch.zeros(size, 2, device=self.device) for _ in range(3)]
+        self.knows_load = "load" in self.spec.teacher_obs.states.names
+        # The estimate's matrix (H + 1, E), and its gradient's moments
+        zeros = [torch.zeros(size, 2 + self.knows_load, device=self.device) for _ in range(3)]
         self.head, self.mean, self.square = zeros
         names = self.spec.teacher_obs.names
         self.columns = torch.tensor([names.index("object_x"), names.index("object_y")])
         self.columns = self.columns.to(self.device)
+
+    @torch.no_grad()
+    def truth(self, batch: Batch) -> Tensor:
+        """Return the estimated numbers' true values (B A, E)."""
+        place = self.spec.teacher_obs(batch.state)[..., self.columns]
+        if not self.knows_load:
+            return place.flatten(0, -2)
+        load = LOAD_SCALE * self.spec.teacher_obs.states.split(batch.state)["load"]
+        return torch.cat((place, load.expand(-1, place.shape[1], -1)), dim=-1).flatten(0, -2)
 
     def further_losses(self, batch: Batch) -> dict[str, Tensor]:
         losses = super().further_losses(batch)
         actor = self.actors[0]
         features = actor.net(actor.sets(batch.obs)).flatten(0, -2)
         features = torch.cat((features, torch.ones_like(features[:, :1])), dim=1)
-        with torch.no_grad():
-            truth = self.spec.teacher_obs(batch.state)[..., self.columns].flatten(0, -2)
-        error = features @ self.head - truth
+        error = features @ self.head - self.truth(batch)
         with torch.no_grad():
             gradient = features.t() @ error * (2.0 / len(error))
             self.mean.lerp_(gradient, 1.0 - DECAYS[0])

@@ -37,7 +37,7 @@ class ExactObservations:
                 "say task.more_state=[object_velocity]"
             )
         self._constants = task.constants
-        self._state = task.terms.state
+        self.states = task.terms.state
         worlds = task.terms.observations.worlds._replace(cfg=cfg)
         self._terms = push_terms(cfg, task.constants, worlds).observations
         self._num_agents = task.num_agents
@@ -47,7 +47,7 @@ class ExactObservations:
     def __call__(self, state: Tensor) -> Tensor:
         """Return the observations (B, A, O) in states (B, 1, S)."""
         num_agents = self._num_agents
-        parts = self._state.split(state[:, 0])
+        parts = self.states.split(state[:, 0])
 
         # The critic's frame: origin at the object, x axis to the goal
         scene = SceneState.zeros(len(state), num_agents, True, state.device)

@@ -100,7 +100,8 @@ def test_the_estimate_learns_the_place_from_an_actors_features(example) -> None:
     spec = SimpleNamespace(teacher=None, teacher_obs=lambda state: truth)
     actor = SimpleNamespace(sets=lambda obs: obs, net=lambda obs: obs)
     zeros = [torch.zeros(5, 2) for _ in range(3)]
-    algorithm.__dict__ |= {"spec": spec, "actors": [actor], "columns": torch.tensor([0, 1])}
+    columns = torch.tensor([0, 1])
+    algorithm.__dict__ |= {"spec": spec, "actors": [actor], "columns": columns, "knows_load": False}
     algorithm.__dict__ |= dict(zip(("head", "mean", "square"), zeros, strict=True))
     algorithm.__dict__["cfg"] = SimpleNamespace(estimate_weight=1.0)
     batch: Any = SimpleNamespace(obs=features, state=None)
