@@ -21,7 +21,7 @@ from mapush.extensions.gait.measures import (
     swing_clearance,
 )
 from mqe.world.objects import OBJECTS
-from mqe.world.scene import PHYSICS_DT, STEP_DT
+from mqe.world.scene import GRAVITY, PHYSICS_DT, STEP_DT
 from mqe.world.state import SceneState
 
 GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
@@ -55,6 +55,31 @@ PUSHING_MEASURED = 3.0  # [s] at the end
 # Numbers of random streams.
 _COMMAND = 202
 _KICK = 203
+# Largest values of metrics
+MOST = {
+    "velocity_error_x": 0.06,
+    "velocity_error_y": 0.06,
+    "yaw_rate_error": 0.06,
+    "falls_on_grid": 0,
+    "velocity_error_20ms": 0.08,
+    "falls_20ms": 0,
+    "velocity_error_40ms": 0.12,
+    "falls_40ms": 0,
+    "velocity_error_low": 0.02,
+    "stance_slip_share": 0.10,
+    "falls": 0,
+    "falls_with_kicks_rate": 0.02,
+    "falls_with_hard_kicks_rate": 0.05,
+    "standing_drift_m": 0.02,
+    "standing_falls": 0,
+    "push_falls": 0,
+    "collapse_rate": 0.001,
+    "collapse_rate_worst_command": 0.01,
+}
+LEAST = {
+    "foot_clearance_min_m": 0.04,
+    "push_ahead_share": 0.39,  # 50 N for the weight of a Go1, 128.5 N
+}
 
 
 def evaluate_gait(walker: Walker, say: Callable[[str], None]) -> dict[str, float]:
@@ -71,7 +96,18 @@ def evaluate_gait(walker: Walker, say: Callable[[str], None]) -> dict[str, float
     ):
         say(f"Examining the gait: {name}")
         metrics |= part(walker)
-    return metrics
+    missed = missed_targets(metrics)
+    say(f"Targets missed: {', '.join(missed) or 'none'}")
+    return metrics | {"targets_missed": len(missed)}
+
+
+def missed_targets(metrics: Mapping[str, float]) -> list[str]:
+    """Return the names of metrics that miss their targets."""
+    missed = []
+    for name, value in metrics.items():
+        if not LEAST.get(name, -math.inf) <= value <= MOST.get(name, math.inf):
+            missed.append(name)
+    return missed
 
 
 def track(walker: Walker) -> dict[str, float]:
@@ -205,8 +241,11 @@ def push_wall(walker: Walker) -> dict[str, float]:
         is_measured = step >= round((PUSHING_TIME - PUSHING_MEASURED) / STEP_DT)
         worlds.advance(worlds.along_x(speed), watch if is_measured else None)
     worlds.close()
+    force = sum(forces) / len(forces)
     return {
-        "push_ahead_n": sum(forces) / len(forces),
+        "push_ahead_n": force,
+        # Friction holds in proportion to weight.
+        "push_ahead_share": force / (worlds.scene.robots[0].mass * GRAVITY),
         "push_falls": worlds.num_falls(),
     }
 

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +11,10 @@ from torch import Tensor
 
 from mapush.extensions.gait.examination import (
     CORNERS,
+    LEAST,
+    MOST,
     evaluate_gait,
+    missed_targets,
     push_wall,
     track,
     walk_corners,
@@ -193,6 +198,8 @@ def test_a_robot_leans_on_a_soft_contact_and_does_not_hammer() -> None:
     walker = Walker(gait, SIM, 0, model="physical")
     metrics = push_wall(walker)
     assert 25.0 < metrics["push_ahead_n"] < 40.0
+    # 13.1 kg with 9.81 m/s2
+    assert metrics["push_ahead_share"] == pytest.approx(metrics["push_ahead_n"] / 128.5, rel=1e-3)
     assert metrics["push_falls"] == 0
 
     worlds = GaitWorlds(walker, 1, obj=OBJECTS["cuboid"].with_mass(2000.0), start=-1.0)
@@ -222,4 +229,25 @@ def test_parts_are_named_while_they_run(monkeypatch):
         )
     said: list[str] = []
     figures = evaluate_gait(Walker(stand, SIM, 0), said.append)
-    assert len(said) == len(figures) == len(parts)
+    assert len(said) == len(figures) == len(parts) + 1
+    assert figures["targets_missed"] == 0
+
+
+def test_a_metric_at_its_target_meets_it() -> None:
+    targets = MOST | LEAST
+    assert missed_targets(targets) == []
+    assert missed_targets({name: value - 1e-6 for name, value in targets.items()}) == list(LEAST)
+    assert missed_targets({name: value + 1e-6 for name, value in targets.items()}) == list(MOST)
+    assert missed_targets({"falls": math.nan}) == ["falls"]
+
+
+def test_the_page_states_the_targets() -> None:
+    page = Path("docs/background/gait.md").read_text(encoding="utf-8")
+    stated = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 5 and "`" in cells[1] and cells[3]:
+            names = re.findall(r"`(\w+)`", cells[1])
+            values = [float(value) for value in re.findall(r"[\d.]+", cells[3])]
+            stated |= dict(zip(names, values * (len(names) // len(values)), strict=True))
+    assert stated == MOST | LEAST
