@@ -43,6 +43,12 @@ class ExactObservations:
         self._num_agents = task.num_agents
         self.size = self._terms.size
         self.names = self._terms.number_names(names_of_others(0, task.num_agents))
+        first = task.obs_names(0).index("object_x")
+        self._place = slice(first, first + 2)  # of the object, in the robots' own observations
+
+    def knows(self, obs: Tensor) -> Tensor:
+        """Return 1 (B, A) for robots that know the object by their own observations (B, A, O)."""
+        return (obs[..., self._place] != 0.0).any(dim=-1).float()
 
     def __call__(self, state: Tensor) -> Tensor:
         """Return the observations (B, A, O) in states (B, 1, S)."""

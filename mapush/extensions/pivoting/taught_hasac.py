@@ -129,14 +129,21 @@ class TaughtHasac(Hasac):
         return (actions + _TEACHER_NOISE * self.noise(*actions.shape)).clamp(-1.0, 1.0)
 
     def further_losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the weighted square of the difference from the teacher's actions."""
+        """Return the weighted square of the difference from the teacher's actions.
+
+        A robot that does not know the object imitates nobody: it would learn to stand, the mean of
+        what the teacher does, where it has to search.
+        """
         if self.spec.teacher is None:
             return {}
+        exact = self.spec.teacher_obs
+        is_taught = batch.active
+        if isinstance(exact, ExactObservations):
+            is_taught = is_taught * exact.knows(batch.obs)
         with torch.no_grad():
-            obs = batch.obs if self.spec.teacher_obs is None else self.spec.teacher_obs(batch.state)
-            taught = self.spec.teacher(obs)
+            taught = self.spec.teacher(batch.obs if exact is None else exact(batch.state))
         error = (self.actors[0](batch.obs) - taught).square().mean(dim=-1)
-        mean = (error * batch.active).sum() / batch.active.sum().clamp(min=1.0)
+        mean = (error * is_taught).sum() / is_taught.sum().clamp(min=1.0)
         return {"agent0/imitation_loss": self._weight * mean}
 
 

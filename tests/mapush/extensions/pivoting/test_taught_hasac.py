@@ -203,6 +203,18 @@ def test_robots_with_senses_have_a_teacher_with_exact_observations() -> None:
     student = TaughtHasac(cfg, NetworkCfg((16,), sets="deep_set"), spec)
     assert student.act_untrained(obs).shape == (2, 2, 3)
 
+    # Nobody has seen the object: nobody imitates. Then one robot has.
+    shape = (2, 2, 3)
+    ones = torch.ones(2, 2)
+    critic = state.unsqueeze(1)
+    batch = Batch(obs, critic, torch.zeros(shape), ones, ones, ones, obs, critic)
+    assert float(student.further_losses(batch)["agent0/imitation_loss"].detach()) == 0.0
+    seen = obs.clone()
+    seen[0, 1, 3:5] = torch.tensor([1.0, 0.5])
+    loss = student.further_losses(batch._replace(obs=seen))["agent0/imitation_loss"]
+    error = (student.actors[0](seen) - spec.teacher(exact)).square().mean(dim=-1)
+    torch.testing.assert_close(loss, 20.0 * error[0, 1])
+
 
 def test_a_team_imitates_what_its_teacher_observes() -> None:
     env = ToyEnv(8)
