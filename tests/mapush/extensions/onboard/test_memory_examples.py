@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Iterator
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from harl_mapush.learning.settings import NetworkCfg
+from mqe.controllers.network import Actor
 from mqe.controllers.set_readers import SET_READERS
 from mqe.extensions import load_extensions
 from mqe.tasks.push.senses import SENSES
@@ -19,6 +22,7 @@ from tests.mapush.extensions.onboard.test_onboard import PERFECT
 from tests.support.paths import ROOT
 from tests.support.pushing import make_state, make_task
 from tests.support.registries import restored_registries
+from tests.support.toy import ToyEnv
 
 load_extensions()
 DECISION = 5  # control steps
@@ -111,3 +115,76 @@ def test_the_estimate_learns_the_place_from_an_actors_features(example) -> None:
         algorithm.head.sub_(example.RATE * algorithm.mean / (algorithm.square.sqrt() + 1e-8))
     assert errors[0] > 1.5
     assert errors[-1] < 0.01
+
+
+def recurrent_team(example: SimpleNamespace, env: ToyEnv) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    small = {"warmup": 64, "batch_size": 32, "buffer_size": 320, "update_ratio": 1 / 8}
+    cfg = example.RecurrentHasacCfg(**small)
+    team = example.RecurrentHasac(cfg, NetworkCfg((16,)), env.spec)
+    return team, team.make_experience(1, env.num_envs)
+
+
+def play(team: Any, experience: Any, env: Any, seen: tuple, blocks: int) -> tuple:
+    """Collect and learn. Return what the team sees last."""
+    experience.start(*seen)
+    for _ in range(blocks):
+        decision = team.act(seen[0], experience.hidden(0))
+        step = env.step(decision.actions)
+        experience.add(0, seen[0], decision, step)
+        seen = (step.obs, step.state)
+        team.update(experience)
+    return seen
+
+
+@pytest.mark.parametrize("example", ["onboard_recurrent"], indirect=True)
+def test_a_sequence_gives_the_hidden_states_of_its_decisions_one_by_one(example) -> None:
+    """The second sequence has an episode's end between its rows 4 and 5."""
+    env = ToyEnv(4)
+    actor = recurrent_team(example, env)[0].actors[0]
+    rows = torch.randn(2 * example.L, 2, 3 + 16 + 1)
+    rows[..., -1] = 1.0
+    rows[example.L + 5, :, -1] = 0.0
+    hidden = torch.empty(2 * example.L, 2, 16)
+    for i, row in enumerate(rows):
+        stored = i % example.L == 0 or i >= example.L + 5
+        before = row[:, 3:-1] if stored else hidden[i - 1]
+        hidden[i] = actor.features(torch.cat((row[:, :3], before), dim=-1)).detach()
+    torch.testing.assert_close(actor.features(rows), hidden)
+    exported = Actor(actor.layers())
+    decided = exported(torch.cat((rows[0, :, :3], rows[0, :, 3:-1]), dim=-1))
+    torch.testing.assert_close(decided[:, -16:], hidden[0])
+
+
+@pytest.mark.parametrize("example", ["onboard_recurrent"], indirect=True)
+def test_sequences_follow_a_world_to_the_end_of_its_episode(example) -> None:
+    env = ToyEnv(8, death_rate=0.05, failure_rate=0.02)
+    team, experience = recurrent_team(example, env)
+    play(team, experience, env, env.reset(), 60)
+    obs = experience.replay.look_up(torch.arange(320)).obs.unflatten(0, (-1, example.L))
+    follows = obs[:, 1:, 0, -1] > 0.0
+    assert 0.3 < follows.float().mean() < 0.95
+    clock = obs[..., 0, 2]  # the toy's time, which goes on by a twentieth
+    torch.testing.assert_close(
+        (clock[:, 1:] - clock[:, :-1])[follows], torch.full_like(clock, 0.05)[:, 1:][follows]
+    )
+    begins = clock[:, :, None, None].expand(-1, -1, 2, 16) == 0.0
+    assert not obs[..., 3:-1][begins].any()
+    assert obs[..., 3:-1][~begins].abs().mean() > 0.01
+
+
+@pytest.mark.parametrize("example", ["onboard_recurrent"], indirect=True)
+def test_a_resumed_run_with_hidden_states_equals_one_that_never_stopped(example) -> None:
+    env = ToyEnv(8, death_rate=0.05)
+    team, experience = recurrent_team(example, env)
+    seen = play(team, experience, env, env.reset(), 40)
+    saved = deepcopy([team.state_dict(), experience.state_dict(), env.state_dict()])
+    play(team, experience, env, seen, 20)
+    again = ToyEnv(8, death_rate=0.05)
+    other, replay = recurrent_team(example, again)
+    other.load_state_dict(saved[0])
+    replay.load_state_dict(saved[1])
+    play(other, replay, again, again.load_state_dict(saved[2]), 20)
+    assert other.num_updates == team.num_updates > 50
+    for name, weights in team.weights.items():
+        assert torch.equal(weights, other.weights[name]), name
