@@ -158,6 +158,13 @@ class RandomizationCfg:
         min=0.0,
         max=1e4,
     )
+    fewest_share: float = option(
+        0.0,
+        "fraction of episodes in which as many robots stay away as absent_robots and robot_force "
+        "allow; in the others any number of these does",
+        min=0.0,
+        max=1.0,
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "env.randomize")
@@ -441,9 +448,13 @@ class Randomization:
         if "num_absent" in draws:
             order = draws["absent_order"]
             rank = (order.unsqueeze(1) < order.unsqueeze(2)).sum(dim=2)
-            fewest = self.cfg.absent_robots[0]
-            count = fewest + (draws["num_absent"] - fewest) * self._absent_share
-            self._lost["absent"].logical_or_(rank < count.floor())
+            fewest, largest = self.cfg.absent_robots
+            span = largest - fewest + 1
+            rest = draws["num_absent"] - fewest - self.cfg.fewest_share * span
+            count = (rest * self._absent_share / max(1.0 - self.cfg.fewest_share, 1e-9)).floor()
+            most = (span * self._absent_share).round() - 1.0
+            count = fewest + torch.where(rest < 0.0, most, count)
+            self._lost["absent"].logical_or_(rank < count)
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""

@@ -46,6 +46,7 @@ SHOWN = {
     "lost_time": {"lost_robots": ("late",), "lost_time": 2.0},
     "absent_robots": {"absent_robots": (1, 1)},
     "robot_force": {"absent_robots": (1, 1), "robot_force": 1.0},
+    "fewest_share": {"absent_robots": (0, 1), "fewest_share": 1.0},
 }
 
 
@@ -522,6 +523,19 @@ def test_as_many_robots_come_as_the_object_needs():
     for count in (1, 2, 3):
         drawn = torch.bincount(present[needed == count], minlength=5)[count:]
         assert drawn.min() >= 0.5 * drawn.float().mean()
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.5, [0, 0, 100, 25, 25]), (1.0, [0, 0, 150, 0, 0])]
+)
+def test_in_a_share_of_episodes_the_fewest_robots_come(share, expected):
+    """The object takes two of four robots."""
+    cfg = RandomizationCfg(absent_robots=(0, 3), robot_force=50.0, fewest_share=share)
+    env = env_with(cfg, 150, num_agents=4, observation="sets", object_mass="90 N")
+    env.reset()
+    present = (~env.randomization.is_away).sum(dim=1)
+    counts = torch.bincount(present, minlength=5).tolist()
+    assert counts == pytest.approx(expected, abs=20 if share < 1.0 else 0)
 
 
 def test_the_force_that_slides_an_object_is_of_its_mass_and_friction():
