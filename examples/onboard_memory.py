@@ -27,7 +27,7 @@ class Memory:
         self.goal: tuple[float, float] | None = None
         self._track: deque[tuple[float, Pose]] = deque(maxlen=500)
         self._seen: dict[str, tuple[float, Pose]] = {}
-        self._outline: dict[str, Pose] = {}  # points in the object's frame
+        self.outline: dict[str, Pose] = {}  # points in the object's frame
         self._motion = np.zeros(2)  # [m/s] of the object
 
     @property
@@ -51,7 +51,7 @@ class Memory:
             self._follow(time, composed(robot, bodies["object"]))
         for name, pose in bodies.items():
             if name.startswith("outline"):
-                self._outline[name] = relative(bodies["object"], pose)
+                self.outline[name] = relative(bodies["object"], pose)
             else:
                 self._seen[name] = time, composed(robot, pose)
 
@@ -60,7 +60,7 @@ class Memory:
         seen_at, before = self._seen.get("object", (-math.inf, pose))
         passed = time - seen_at
         if passed >= self._memory_time:
-            self._outline = {}
+            self.outline = {}
             self._motion = np.zeros(2)
             return
         way = np.subtract(pose[:2], before[:2])
@@ -83,11 +83,11 @@ class Memory:
             pose = (*self.goal, 0.0)
         elif body == "own":
             return self._own_velocity()[int(number[-1])]
-        elif body in self._seen or (body in self._outline and "object" in self._seen):
+        elif body in self._seen or (body in self.outline and "object" in self._seen):
             seen_at, pose = self._seen.get(body) or self._seen["object"]
             age = (time - seen_at) / self._memory_time
-            if body in self._outline:
-                pose = composed(pose, self._outline[body])
+            if body in self.outline:
+                pose = composed(pose, self.outline[body])
         if pose is None or age >= 1.0:
             return float(number == "age")
         x, y, yaw = relative(robot, pose)

@@ -32,14 +32,15 @@ class Recording(Memory):
         super().__init__(others, memory_time)
         self._file = file
 
-    def write(self, topic: str, time: float, pose: Pose) -> None:
-        """Write a pose at ``time`` [s]."""
-        x, y, yaw = map(float, pose)
-        turn = {"x": 0.0, "y": 0.0, "z": math.sin(0.5 * yaw), "w": math.cos(0.5 * yaw)}
-        spatial: dict[str, Any] = {"position": {"x": x, "y": y, "z": 0.0}, "orientation": turn}
+    def write(self, topic: str, time: float, *poses: Pose) -> None:
+        """Write a pose at ``time`` [s], or those of an outline."""
+        spatial = [_spatial(pose) for pose in poses]
         seconds, nanoseconds = divmod(round(1e9 * time), 10**9)
-        header = {"stamp": {"sec": seconds, "nanosec": nanoseconds}}
-        message = {"header": header, "pose": {"pose": spatial} if topic == "odom" else spatial}
+        message: dict[str, Any] = {"header": {"stamp": {"sec": seconds, "nanosec": nanoseconds}}}
+        if topic == "outline":
+            message["poses"] = spatial
+        else:
+            message["pose"] = {"pose": spatial[0]} if topic == "odom" else spatial[0]
         self._file.write(json.dumps({"topic": topic, "message": message}) + "\n")
 
     def move(self, time: float, pose: Pose) -> None:
@@ -51,6 +52,15 @@ class Recording(Memory):
         for name, pose in bodies.items():
             if not name.startswith("outline"):
                 self.write(f"detections/{name}", time, pose)
+        if "object" in bodies:
+            self.write("outline", time, *self.outline.values())
+
+
+def _spatial(pose: Pose) -> dict[str, Any]:
+    """Return a pose in the plane as a message's pose."""
+    x, y, yaw = map(float, pose)
+    turn = {"x": 0.0, "y": 0.0, "z": math.sin(0.5 * yaw), "w": math.cos(0.5 * yaw)}
+    return {"position": {"x": x, "y": y, "z": 0.0}, "orientation": turn}
 
 
 class SeenWorld(World):

@@ -10,6 +10,7 @@ topic              type                                     feeds
 odom               nav_msgs/Odometry                        the robot's odometry
 goal_pose          geometry_msgs/PoseStamped, odom's frame  the given goal
 detections/NAME    geometry_msgs/PoseStamped, robot's frame the last detection of object or robot
+outline            geometry_msgs/PoseArray, object's frame  points of its outline that were seen
 cmd_vel (output)   geometry_msgs/Twist                      velocity command of the gait
 ================== ======================================== =======================================
 """
@@ -62,6 +63,9 @@ class Bridge:
             self._memory.goal = (x, y)
         elif topic.removeprefix(DETECTIONS) in ("object", *self.others):
             self._memory.detect(time, {topic.removeprefix(DETECTIONS): _planar(message["pose"])})
+        elif topic == "outline":
+            points = enumerate(message["poses"])
+            self._memory.outline = {f"outline{k}": _planar(pose) for k, pose in points}
         else:
             raise KeyError(topic)
 
@@ -109,7 +113,7 @@ def _planar(pose: Mapping[str, Any]) -> Pose:
 def spin(bridge: Bridge) -> None:
     """Serve the robot's topics until the node is stopped."""
     import rclpy
-    from geometry_msgs.msg import PoseStamped, Twist
+    from geometry_msgs.msg import PoseArray, PoseStamped, Twist
     from nav_msgs.msg import Odometry
     from rosidl_runtime_py import message_to_ordereddict
 
@@ -131,6 +135,7 @@ def spin(bridge: Bridge) -> None:
 
     listen(Odometry, "odom")
     listen(PoseStamped, "goal_pose")
+    listen(PoseArray, "outline")
     for name in ("object", *bridge.others):
         listen(PoseStamped, DETECTIONS + name)
     node.create_timer(bridge.period, decide)

@@ -161,7 +161,7 @@ class Echo:
 
 @pytest.fixture
 def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ros2_bridge.Bridge:
-    names = ["object_x", "robot0_y", "goal_x", "object_age"]
+    names = ["object_x", "robot0_y", "goal_x", "object_age", "outline0_present", "outline0_x"]
     inputs = {"obs": {"names": names}, "hidden": {"shape": ["batch", 2]}}
     contract = {
         "robots": [{"name": "robot0"}, {"name": "robot1"}],
@@ -212,5 +212,10 @@ def test_the_bridge_reads_what_a_simulated_robot_recorded(bridge, tmp_path: Path
     with file.open() as lines:
         (_, _), (time, command) = bridge.replay(lines)
     assert time == 2.5
-    expected = memory.numbers(bridge._inputs, time)[:3]
-    np.testing.assert_allclose(command, expected, atol=1e-6)
+    # The recorded points fill the first places of the set.
+    names = [name.replace("outline0", "outline3") for name in bridge._inputs]
+    expected = memory.numbers(names, time)
+    np.testing.assert_allclose(command, expected[:3], atol=1e-6)
+    numbers = bridge._memory.numbers(bridge._inputs, time)
+    np.testing.assert_allclose(numbers, expected, atol=1e-6)
+    assert numbers[4] == 1.0
