@@ -165,6 +165,9 @@ class RandomizationCfg:
         min=0.0,
         max=1.0,
     )
+    fewest_rise: int = option(
+        0, "number of a world's first episodes over which fewest_share rises from 0", min=0
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "env.randomize")
@@ -350,7 +353,7 @@ class Randomization:
         self._both_draws = dict(zip(ranges, columns, strict=True))
         self._draws = {name: values[num_envs:] for name, values in self._both_draws.items()}
         self._has_draws = self.has_latency or self.changes_actions or has_object_draws
-        self._absent_share = _absent_share(cfg, needed_force, num_agents).to(device)
+        self._absent_choices = _absent_choices(cfg, needed_force, num_agents).to(device)
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
         self._lost = {name: nobody.clone() for name in LOSSES}
@@ -376,6 +379,8 @@ class Randomization:
             self._drawn[0].copy_(self._drawn[1])
             # Worlds in the middle of an episode draw the same numbers again.
             self._drawn[1].copy_(self._episode.draw(self._streams, _EPISODE, episode))
+            if "num_absent" in self._draws:
+                self._count_absent(self._draws["num_absent"], episode)
         if self.has_losses:
             self._mark_losses()
             is_past = self._is_past_loss(torch.zeros_like(episode))
@@ -435,6 +440,17 @@ class Randomization:
         self.is_away.copy_(self.is_out | (self._lost["late"] & ~is_past))
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
+    def _count_absent(self, drawn: Tensor, episode: Tensor) -> None:
+        """Replace the drawn numbers (N, 1) by numbers of absent robots."""
+        cfg = self.cfg
+        fewest, largest = cfg.absent_robots
+        rise = (episode.unsqueeze(1) / max(cfg.fewest_rise, 1)).clamp(max=1.0)
+        share = cfg.fewest_share * rise if cfg.fewest_rise else cfg.fewest_share
+        rest = (drawn - fewest) / (largest - fewest + 1) - share
+        most = self._absent_choices - 1.0
+        count = (rest / (1.0 - share + 1e-9) * self._absent_choices).floor()
+        drawn.copy_(fewest + torch.where(rest < 0.0, most, torch.minimum(count, most)))
+
     def _mark_losses(self) -> None:
         """Mark lost robots in the present episodes."""
         draws = self._draws
@@ -448,13 +464,7 @@ class Randomization:
         if "num_absent" in draws:
             order = draws["absent_order"]
             rank = (order.unsqueeze(1) < order.unsqueeze(2)).sum(dim=2)
-            fewest, largest = self.cfg.absent_robots
-            span = largest - fewest + 1
-            rest = draws["num_absent"] - fewest - self.cfg.fewest_share * span
-            count = (rest * self._absent_share / max(1.0 - self.cfg.fewest_share, 1e-9)).floor()
-            most = (span * self._absent_share).round() - 1.0
-            count = fewest + torch.where(rest < 0.0, most, count)
-            self._lost["absent"].logical_or_(rank < count)
+            self._lost["absent"].logical_or_(rank < draws["num_absent"])
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""
@@ -544,17 +554,16 @@ class Randomization:
         return torch.nn.functional.pad(kick, (0, 1))
 
 
-def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents: int) -> Tensor:
-    """Return each world's used fraction of the range ``cfg.absent_robots``, (N, 1) or (1, 1).
+def _absent_choices(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents: int) -> Tensor:
+    """Return how many numbers of the range ``cfg.absent_robots`` a world allows, (N, 1) or (1, 1).
 
     The range's lower end counts as long as enough robots are left to push.
     """
-    if cfg.robot_force == 0.0 or needed_force is None:
-        return torch.ones(1, 1)
     fewest, largest = cfg.absent_robots
+    if cfg.robot_force == 0.0 or needed_force is None:
+        return torch.full((1, 1), largest - fewest + 1.0)
     spare = num_agents - torch.ceil(needed_force / cfg.robot_force)
-    choices = spare.clamp(min=fewest, max=largest) - fewest + 1.0
-    return (choices / (largest - fewest + 1.0)).float().unsqueeze(1)
+    return (spare.clamp(min=fewest, max=largest) - fewest + 1.0).float().unsqueeze(1)
 
 
 def _scale_motors(made: WorldFields, model: mujoco.MjModel, strength: Tensor) -> None:

@@ -56,7 +56,7 @@ def _plus(a: float, b: float, s: float, t: float) -> list[Box]:
 
 def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
     """Return a regular polygon of twelve sides: six boxes across it, one for each pair of sides."""
-    diameter = 2.5 * a
+    diameter = 1.2 + 1.5 * a
     sizes = (diameter * math.cos(math.pi / 12), diameter * math.sin(math.pi / 12))
     return [(0.0, 0.0, *sizes, math.pi / 12 * k) for k in (-5, -3, -1, 1, 3, 5)]
 

@@ -143,6 +143,7 @@ OBSERVATIONS.update(
             lambda scene: planar_velocity(scene.state),
             "m/s, rad/s",
             mirror_signs=_VELOCITY,
+            noise=0.25,
             turn=_same,
         ),
         "object_velocity": ObservationTerm(
@@ -151,6 +152,7 @@ OBSERVATIONS.update(
             "m/s",
             numbers=("object_vx", "object_vy"),
             mirror_signs=_PLACE,
+            noise=0.25,
             turn=_same,
         ),
         PRESENT: ObservationTerm(

@@ -47,6 +47,7 @@ SHOWN = {
     "absent_robots": {"absent_robots": (1, 1)},
     "robot_force": {"absent_robots": (1, 1), "robot_force": 1.0},
     "fewest_share": {"absent_robots": (0, 1), "fewest_share": 1.0},
+    "fewest_rise": {"absent_robots": (0, 1), "fewest_share": 1.0, "fewest_rise": 5},
 }
 
 
@@ -525,17 +526,27 @@ def test_as_many_robots_come_as_the_object_needs():
         assert drawn.min() >= 0.5 * drawn.float().mean()
 
 
+FEWEST = {"absent_robots": (0, 3), "robot_force": 50.0}
+
+
 @pytest.mark.parametrize(
-    ("share", "expected"), [(0.5, [0, 0, 100, 25, 25]), (1.0, [0, 0, 150, 0, 0])]
+    ("share", "expected"), [(0.0, [50, 50, 50]), (0.5, [100, 25, 25]), (1.0, [150, 0, 0])]
 )
 def test_in_a_share_of_episodes_the_fewest_robots_come(share, expected):
-    """The object takes two of four robots."""
-    cfg = RandomizationCfg(absent_robots=(0, 3), robot_force=50.0, fewest_share=share)
+    """The object takes two of four robots. The share may rise over a world's first episodes."""
+    cfg = RandomizationCfg(**FEWEST, fewest_share=share)
     env = env_with(cfg, 150, num_agents=4, observation="sets", object_mass="90 N")
     env.reset()
     present = (~env.randomization.is_away).sum(dim=1)
     counts = torch.bincount(present, minlength=5).tolist()
-    assert counts == pytest.approx(expected, abs=20 if share < 1.0 else 0)
+    assert counts == pytest.approx([0, 0, *expected], abs=20 if share < 1.0 else 0)
+    rising = RandomizationCfg(**FEWEST, fewest_share=1.0, fewest_rise=4)
+    drawn = torch.full((150, 1), 3.9)  # of 0 to 4: the last number of any choice
+    drawn[:50] = 0.9
+    env.randomization.cfg = rising
+    env.randomization._count_absent(drawn, torch.tensor([0, 1, 2] * 50))
+    assert drawn[:50].flatten().tolist() == ([0.0, 2.0, 2.0] * 17)[:50]
+    assert drawn[50:].eq(2.0).all()
 
 
 def test_the_force_that_slides_an_object_is_of_its_mass_and_friction():

@@ -75,19 +75,19 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
 
 
 def test_a_disc_has_twelve_equal_sides():
-    """Its corners are 1.25 m from the middle, its sides 1.25 cos 15 degrees."""
+    """Its corners are 1.35 m from the middle, its sides 1.35 cos 15 degrees."""
     disc = make_shape("disc", FAMILIES["disc"](1.0, 0.7, 0.3, 0.4), 12.0, 0.5)
     footprint = Footprint(disc)
     angles = torch.arange(24) * math.pi / 12  # sides and corners in turn
     rays = torch.stack((angles.cos(), angles.sin()), dim=-1)
-    side = 1.25 * math.cos(math.pi / 12)
+    side = 1.35 * math.cos(math.pi / 12)
     assert footprint.distance(2.0 * rays[1::2]).tolist() == pytest.approx([2.0 - side] * 12)
-    assert footprint.distance(2.0 * rays[::2]).tolist() == pytest.approx([0.75] * 12, abs=1e-6)
+    assert footprint.distance(2.0 * rays[::2]).tolist() == pytest.approx([0.65] * 12, abs=1e-6)
     torch.testing.assert_close(footprint.towards(2.0 * rays), -rays, rtol=0.0, atol=1e-5)
     assert [geom.mass for geom in disc.geoms] == [2.0] * 6
     _, center, inertia = disc.inertia()
     assert center.tolist() == [0.0, 0.0, 0.0]
-    length, width = 2.0 * side, 2.5 * math.sin(math.pi / 12)
+    length, width = 2.0 * side, 2.7 * math.sin(math.pi / 12)
     assert inertia[2, 2] == pytest.approx(12.0 / 12.0 * (length**2 + width**2))
     assert inertia[0, 0] == pytest.approx(inertia[1, 1])
     assert inertia[0, 1] == pytest.approx(0.0, abs=1e-12)
