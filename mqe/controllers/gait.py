@@ -1,4 +1,4 @@
-"""Frozen gaits as a controller: from velocity commands to joint targets."""
+"""From velocity commands to joint targets: frozen gaits, and wheels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from mqe.world.state import SceneState
 
 
 class GaitController:
-    """Turns velocity commands into joint targets with frozen gaits, one control step at a time."""
+    """Turns velocity commands into joint targets, one control step at a time: with frozen gaits, or
+    by the speeds of wheels.
+    """
 
     def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
         """Move ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A,
@@ -28,6 +30,7 @@ class GaitController:
         """
         self._policy = policy
         self._trot = Trot(robots)
+        self._leads = wheel_leads(robots) if any(cfg.wheels for cfg in robots.cfgs) else None
         self._memory = GaitMemory(
             torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device)
         )
@@ -53,7 +56,12 @@ class GaitController:
         """Return joint targets (N, A, J) [rad] for the coming control step."""
         moving = is_moving(self._command)
         action = self._policy(self._trot.observe(state, self._command, moving, self._memory))
-        return self._trot.act(self._memory, action, moving)
+        targets = self._trot.act(self._memory, action, moving)
+        if self._leads is not None:
+            has_wheels = self._leads.flatten(1).any(dim=1, keepdim=True)  # (A, 1)
+            leads = (self._leads * self._command.unsqueeze(-2)).sum(dim=-1)
+            targets = torch.where(has_wheels, state.joint_pos + leads, targets)
+        return targets
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the memory between control steps."""
@@ -65,25 +73,44 @@ class GaitController:
         self._memory.values.copy_(state["memory"])
 
 
+def wheel_leads(robots: Robots) -> Tensor:
+    """Return how far each wheel's target is ahead of the wheel, (A, J, 3) [rad], over the command.
+
+    A command to the side turns the robot: the point a wheel's radius ahead of its middle goes
+    there. A
+    wheel's motor is a spring-damper about a target, as all motors are. A target ahead of the wheel
+    by a speed times damping over stiffness makes it a damper about that speed.
+    """
+    leads = torch.zeros(len(robots), NUM_JOINTS, 3)
+    for i, cfg in enumerate(robots.cfgs):
+        for k, (x, y, _) in enumerate(cfg.wheels):
+            # Wheels at x slip sideways as the robot turns. Their friction balances so.
+            turn = -(y + x**2 / y)
+            speeds = torch.tensor((1.0, turn / cfg.foot_radius, turn))
+            leads[i, k] = speeds * cfg.damping / (cfg.stiffness * cfg.foot_radius)
+    return leads.to(robots.device)
+
+
 def from_anywhere(name: str) -> str:
     """Return a policy's name with an absolute path, valid in any working folder."""
     return name if name.startswith((PRETRAINED, HUB)) else str(Path(name).absolute())
 
 
 def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> list[str]:
-    """Return each robot's gait name. ``gait`` is one name, one for each robot, or None for the
-    robots' default gaits.
+    """Return each robot's gait name, empty for a robot on wheels.
+
+    ``gait`` is one name, one for each robot, or None for the robots' default gaits.
     """
     if gait is None:
         for cfg in robots:
-            if not cfg.gait:
+            if not cfg.gait and cfg.legs:
                 raise ConfigError(
                     f"task.gait: the robot {cfg.name} has no gait; train one "
                     "(docs/guides/robot.md), and name its run in task.gait or in the robot's file"
                 )
         return [cfg.gait for cfg in robots]
     if isinstance(gait, str):
-        return [gait] * len(robots)
+        return [gait if cfg.legs else "" for cfg in robots]
     return list(gait)
 
 
@@ -92,7 +119,7 @@ def gait_digest(names: Sequence[str]) -> str:
     digest.
     """
     return joint_digest(
-        [describe_policy(name, "task.gait").digest for name in dict.fromkeys(names)]
+        [describe_policy(name, "task.gait").digest for name in dict.fromkeys(names) if name]
     )
 
 
@@ -112,8 +139,10 @@ def load_team_gait(gait: str | Sequence[str] | None, robots: Robots) -> Callable
     gaits = []
     for name, cfg in dict.fromkeys(pairs):
         members = [i for i, pair in enumerate(pairs) if pair == (name, cfg)]
-        gaits.append((load_gait(name, robots.device, cfg), members))
-    return gaits[0][0] if len(gaits) == 1 else MixedGait(gaits)
+        if cfg.legs:
+            places = torch.tensor(members, device=robots.device)
+            gaits.append((load_gait(name, robots.device, cfg), places))
+    return gaits[0][0] if len(gaits) == len(set(pairs)) == 1 else MixedGait(gaits)
 
 
 class GaitNetwork(nn.Module):
@@ -167,16 +196,15 @@ def load_gait(name: str, device: torch.device, robot: RobotCfg | None = None) ->
 
 
 class MixedGait:
-    """Several gaits, each for certain robots in every team."""
+    """Gaits, each for certain robots in every team. Other robots' actions are zero."""
 
-    def __init__(self, gaits: Sequence[tuple[GaitNetwork, list[int]]]) -> None:
+    def __init__(self, gaits: Sequence[tuple[GaitNetwork, Tensor]]) -> None:
         """Take gaits, each with the indices of its robots."""
-        device = next(gaits[0][0].parameters()).device
-        self._gaits = [(gait, torch.tensor(robots, device=device)) for gait, robots in gaits]
-        self._order = torch.cat([robots for _, robots in self._gaits]).argsort()
+        self._gaits = gaits
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Return mean actions (N, A, J) for observations (N, A, 59)."""
-        return torch.cat([gait(obs[:, robots]) for gait, robots in self._gaits], dim=1)[
-            :, self._order
-        ]
+        actions = obs.new_zeros(*obs.shape[:2], NUM_JOINTS)
+        for gait, robots in self._gaits:
+            actions[:, robots] = gait(obs[:, robots])
+        return actions

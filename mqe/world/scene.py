@@ -243,7 +243,8 @@ def build_scene(
         add_thing(spec, thing, OBJECT_BIT, OBJECT_BIT | FLOOR_BIT | WALL_BIT)
         if thing.hook:
             for i, robot in enumerate(team):
-                add_rope(spec, thing, f"robot{i}/trunk", (-robot.legs[0].hip_pos[0], 0.0, 0.0))
+                reach = robot.legs[0].hip_pos[0] if robot.legs else max(robot.wheels)[0]
+                add_rope(spec, thing, f"robot{i}/trunk", (-reach, 0.0, 0.0))
     model = _compile(spec, obj)
     return Scene(
         model,

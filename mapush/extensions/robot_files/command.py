@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
 from harl_mapush.process import library_lines, say
-from mapush.extensions.robot_files.reader import SUFFIXES, RobotFile, read_robot_file
-from mqe.config import ConfigError, dump_yaml, to_dict
+from mapush.extensions.robot_files.reader import SUFFIXES, read_robot_file
+from mqe.config import ConfigError, dump_yaml
 from mqe.world.robots import robot_file
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
@@ -20,7 +21,7 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="Reads a quadruped from its maker's MJCF or URDF, and prints its data.",
+        description="Reads a robot from its maker's MJCF or URDF, and prints its data.",
         example=f"{PROGRAM} anymal_c.urdf --out anymal_c.yaml",
     )
     parser.add_argument(
@@ -53,67 +54,32 @@ def main(argv: Sequence[str] | None) -> int:
     if target is not None and target.exists():
         raise ConfigError(f"--out: {target} exists, perhaps with corrections; name another file")
     robot = read_robot_file(file)
-    say(_table(robot))
-    if target is not None:
-        target.write_text(
-            f"# Read from {file.name}.\n{dump_yaml(values(robot.cfg))}", encoding="utf-8"
-        )
-        say(f"Wrote {target}. Train its gait:")
-    name = target or arguments.file
-    say(f"  mapush train --preset go1_velocity --set env.robots={name}")
+    text = f"# Read from {file.name}.\n{dump_yaml(values(robot.cfg))}"
+    if target is None:
+        say(text)
+    else:
+        target.write_text(text, encoding="utf-8")
+        say(f"Wrote {target}.")
+    for note in robot.notes:
+        say(f"Note: {note}")
+    if robot.cfg.legs:
+        name = target or arguments.file
+        say(f"Train its gait:\n  mapush train --preset go1_velocity --set env.robots={name}")
     return 0
-
-
-def _table(robot: RobotFile) -> str:
-    cfg = robot.cfg
-    thigh, calf = cfg.link_lengths
-    shapes = len(cfg.trunk_shapes) + sum(len(part) for leg in cfg.legs for part in leg.shapes)
-    hip = cfg.legs[0].hip_pos
-    rows = [
-        ("mass", f"{cfg.mass:.2f} kg, the trunk {cfg.trunk.mass:.2f} kg"),
-        ("hips", f"{hip[0]:g} m ahead, {hip[1]:g} m aside, feet {cfg.legs[0].side:g} m beyond"),
-        ("thigh, calf", f"{thigh:g} m, {calf:g} m"),
-        ("foot", f"radius {cfg.foot_radius:g} m"),
-        ("torque limits", " / ".join(f"{limit:g}" for limit in cfg.torque_limit) + " N m"),
-        ("stance", f"{cfg.standing_height:g} m high, joints {list(cfg.legs[0].joint_pos)} rad"),
-        ("motors", f"{cfg.stiffness:g} N m/rad, {cfg.damping:g} N m s/rad, from mass and length"),
-        ("shapes", f"{shapes} boxes and capsules, 4 feet; {robot.num_shapes} in the file"),
-    ]
-    lines = [f"{name:14} {value}" for name, value in rows]
-    return "\n".join([cfg.name, *lines, *(f"Note: {note}" for note in robot.notes)])
 
 
 def values(cfg: RobotCfg) -> dict[str, Any]:
     """Return a robot's data for YAML, in the form of ``mqe.world.robots.described``."""
-    legs = []
-    for leg in cfg.legs:
-        links = zip(LEG_JOINTS, leg.inertials, strict=True)
-        legs.append(
-            {
-                "hip_pos": leg.hip_pos,
-                "side": leg.side,
-                "joint_range": leg.joint_range,
-                "joint_pos": leg.joint_pos,
-                **{joint: link._asdict() for joint, link in links},
-                "shapes": [[shape._asdict() for shape in shapes] for shapes in leg.shapes],
-            }
-        )
-    numbers = (
-        "link_lengths",
-        "foot_radius",
-        "knee_radius",
-        "standing_height",
-        "walking_height",
-        "low_height",
-        "stiffness",
-        "damping",
-        "torque_limit",
-        "gait",
-    )
-    robot = {
-        "trunk": [cfg.trunk._asdict()],
-        "trunk_shapes": [shape._asdict() for shape in cfg.trunk_shapes],
-        "legs": dict(zip(LEGS, legs, strict=True)),
-        **{name: getattr(cfg, name) for name in numbers},
-    }
-    return to_dict(robot)
+    robot = {field.name: _plain(getattr(cfg, field.name)) for field in fields(cfg)}
+    del robot["name"], robot["motors"]
+    legs = {}
+    for name, leg in zip(LEGS, robot["legs"], strict=False):
+        legs[name] = leg | dict(zip(LEG_JOINTS, leg.pop("inertials"), strict=True))
+    return robot | {"legs": legs}
+
+
+def _plain(value: Any) -> Any:
+    """Return named tuples as mappings, and other ones as lists."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(part) for name, part in value._asdict().items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value

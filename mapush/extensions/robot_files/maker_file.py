@@ -10,10 +10,10 @@ import numpy as np
 
 from mqe.config import ConfigError
 from mqe.world.robots.maker_files import read_spec
+from mqe.world.robots.robot import MOMENTS
 
 _LARGEST_MESH = 1 << 22  # [bytes] of one that collides: a hull of 80,000 faces takes seconds
 _LEAST_RADIUS = 0.01  # [m] radius of gyration of a link without extent
-_INERTIA = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])  # places of xx, yy, zz, xy, xz, yz
 
 
 class MakerFile(NamedTuple):
@@ -128,7 +128,7 @@ def _mend_inertias(spec: mujoco.MjSpec) -> list[str]:
         full = np.array(body.fullinertia)
         moments = np.array(body.inertia)
         if np.isfinite(full).all():
-            moments = np.linalg.eigvalsh(full[_INERTIA])
+            moments = np.linalg.eigvalsh(full[MOMENTS])
         low, middle, high = np.sort(moments)
         if low > 0.0 and low + middle >= high:
             continue

@@ -1,9 +1,9 @@
-"""A quadruped's data from its maker's file.
+"""A robot's data from its maker's file.
 
-Legs are found by their joints: four chains with three hinges each, the first about the trunk's x
-axis, the others about y. At zero angles thigh and calf point straight down. Each joint's
-frame slides along the joint's axis until thigh and foot lie in one plane across the hip, as in
-``RobotCfg``.
+Wheels are hinges of the base about its y axis. Legs are found by their joints: four chains with
+three hinges each, the first about the trunk's x axis, the others about y. At zero angles thigh and
+calf point straight down. Each joint's frame slides along the joint's axis until thigh and foot lie
+in one plane across the hip, as in ``RobotCfg``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from mapush.extensions.robot_files.maker_file import MakerFile, read_maker_file
 from mapush.extensions.robot_files.stance import nominal_angles, stand
 from mqe.world.robots import ROBOT_READERS
-from mqe.world.robots.robot import LEGS, Inertial, Leg, RobotCfg, Shape
+from mqe.world.robots.robot import LEGS, NUM_JOINTS, Inertial, Leg, RobotCfg, Shape, combine
 
 Array = NDArray[np.float64]
 
 SUFFIXES = (".xml", ".urdf")
 
+_BASE = 1  # the only body of the world
 _AXES = (0, 1, 1)  # of hip, thigh, calf: x, y, y
 _PARALLEL = 0.999  # least cosine between a joint's axis and the trunk's
 _LEVEL = 0.005  # [m] largest height of a thigh's joint over its hip, and between hips
@@ -40,12 +41,16 @@ _SLENDERNESS = 0.213 / 0.0955  # a wider leg needs motors as a longer one
 _DAMPING = 0.8 / (25.0 * math.sqrt(0.213))  # over stiffness and the length's root
 
 
+# A wheel reaches its speed in this time, with its share of the robot's mass. [s]
+_WHEEL_TIME = 0.01
+_WHEEL_SPRING = 10.0  # [s] damping over stiffness of a wheel
+
+
 class RobotFile(NamedTuple):
     """A robot from its maker's file."""
 
     cfg: RobotCfg
-    notes: tuple[str, ...]  # on changes, parts left out, and assumptions
-    num_shapes: int  # colliding ones in the file
+    notes: tuple[str, ...]  # on mass and shapes, changes, parts left out, and assumptions
 
 
 class _Chain(NamedTuple):
@@ -61,19 +66,34 @@ class _Chain(NamedTuple):
     foot: int  # geom
 
 
-def read(path: Path) -> RobotCfg:
-    """Return the robot of an MJCF or URDF. Raise ConfigError as ``read_robot_file``."""
-    return read_robot_file(path).cfg
-
-
 def read_robot_file(path: Path) -> RobotFile:
     """Read an MJCF or URDF, with notes for the user.
 
-    Raises ConfigError for an unreadable file, and for a robot without four legs of three joints.
+    Raises ConfigError for an unreadable file, and for a robot without wheels, or four legs of three
+    joints.
     """
     file = read_maker_file(path)
-    chains = _chains(file)
-    pose = _Pose(file, chains)
+    model = file.model
+    # A chain's bodies follow one another.
+    parents = model.body_parentid
+    starts = np.flatnonzero(parents == _BASE)
+    paths = np.split(np.arange(model.nbody), starts)[1:]
+    lengths = [len(path) for path in paths]
+    is_simple = model.nbody - 2 == model.njnt - 1 and not any(
+        model.jnt_type[1:] - mujoco.mjtJoint.mjJNT_HINGE
+    )
+    is_simple &= all(parents[body] in (_BASE, body - 1) for body in range(2, model.nbody))
+    if is_simple and set(lengths) == {1}:
+        return _wheeled(file)
+    if not is_simple or lengths != [3, 3, 3, 3]:
+        names = [f"{model.body(path[0]).name}: {len(path)}" for path in paths]
+        raise file.refuse(
+            "a robot needs wheels, or four legs with three hinges each, and no other joint; its "
+            f"chains of joints are {', '.join(names) or 'none'}. Fix the joints of arms in the file"
+        )
+    chains = _chains(file, paths)
+    height = np.mean([chain.hip[2] for chain in chains])
+    pose = _Pose(file, chains, np.array((0.0, 0.0, height)), sum(chains[0].lengths))
     lengths = np.mean([chain.lengths for chain in chains], axis=0)
     length = float(lengths.mean())
     if lengths.sum() > _LONGEST:
@@ -84,54 +104,77 @@ def read_robot_file(path: Path) -> RobotFile:
     stiffness = _STIFFNESS * float(file.model.body_mass.sum()) * lever
     foot_radius = float(file.model.geom_size[chains[0].foot, 0])
     notes = [*file.notes, *_notes(file, chains)]
+    # Hip, thigh and calf, the least of the four legs
+    limits = [[_torque_limit(file, joint) for joint in chain.joints] for chain in chains]
     legs = [pose.leg(name, chain, notes) for name, chain in zip(LEGS, chains, strict=True)]
-    cfg = RobotCfg(
-        name=path.stem,
-        trunk=pose.inertial(pose.base, pose.origin),
-        trunk_shapes=pose.trunk_shapes(),
-        legs=(legs[0], legs[1], legs[2], legs[3]),
+    return _standing(
+        file,
+        pose,
+        notes,
+        trunk=pose.inertial(_BASE, pose.origin),
+        legs=tuple(legs),
         link_lengths=_vector(lengths),
         foot_radius=_rounded(foot_radius),
         knee_radius=_rounded(_SLIMNESS * foot_radius),
+        stiffness=_rounded(stiffness),
+        damping=_rounded(_DAMPING * stiffness * math.sqrt(length)),
+        torque_limit=_vector(np.min(limits, axis=0)),
+    )
+
+
+def _wheeled(file: MakerFile) -> RobotFile:
+    """Read a robot whose bodies on its base are wheels."""
+    model = file.model
+    bodies = range(_BASE + 1, model.nbody)
+    data = _at_origin(model)
+    origin = data.xanchor[1:].mean(axis=0)
+    wheels = data.xanchor[1:] - origin
+    radii = [model.geom_aabb[geom, 3:].max() for body in bodies for geom in _shapes(model, body)]
+    is_across = abs(data.xaxis[1:, 1]).min() > _PARALLEL and abs(wheels[:, 1]).min() > _LEVEL
+    is_even = is_across and np.ptp(radii or [0.0, 1.0]) < _LEVEL
+    if not is_even or not len(LEGS) <= len(bodies) <= min(NUM_JOINTS, len(radii)):
+        raise file.refuse(
+            f"it needs {len(LEGS)} to {NUM_JOINTS} driven wheels left and right of its middle, "
+            "of one radius, with axes along y; fix the joints of others, and leave out their "
+            "shapes"
+        )
+    radius = radii[0]
+    damping = float(model.body_mass.sum()) * radius**2 / (len(bodies) * _WHEEL_TIME)
+    pose = _Pose(file, (), origin, float(np.abs(wheels).max() + radius))
+    return _standing(
+        file,
+        pose,
+        list(file.notes),
+        trunk=combine(*(pose.inertial(body, origin) for body in range(_BASE, model.nbody))),
+        wheels=tuple(_vector(wheel) for wheel in wheels),
+        foot_radius=_rounded(radius),
+        stiffness=_rounded(damping / _WHEEL_SPRING),
+        damping=_rounded(damping),
+        torque_limit=(min(_torque_limit(file, joint) for joint in range(1, model.njnt)),),
+    )
+
+
+def _standing(file: MakerFile, pose: _Pose, notes: list[str], **numbers: Any) -> RobotFile:
+    """Return a robot with ``numbers``, and with its heights in its nominal stance."""
+    cfg = RobotCfg(
+        name=file.path.stem,
+        trunk_shapes=pose.trunk_shapes(),
         standing_height=1.0,  # measured below, as the two others
         walking_height=1.0,
         low_height=1.0,
-        stiffness=_rounded(stiffness),
-        damping=_rounded(_DAMPING * stiffness * math.sqrt(length)),
-        torque_limit=_torque_limits(file, chains),
         gait="",
+        **numbers,
     )
-    standing = stand(cfg, notes)
-    num_shapes = sum(_collides(file.model, geom) for geom in range(file.model.ngeom))
-    return RobotFile(standing, tuple(notes), num_shapes)
-
-
-def _chains(file: MakerFile) -> list[_Chain]:
-    """Return the legs in the order of ``LEGS``."""
     model = file.model
-    children: dict[int, list[int]] = {}
-    for body in range(1, model.nbody):
-        children.setdefault(int(model.body_parentid[body]), []).append(body)
-    (base,) = children[0]
-    paths = []
-    for start in children.get(base, []):
-        path = [start]
-        while len(children.get(path[-1], [])) == 1:
-            path += children[path[-1]]
-        paths.append(path)
-    lengths = [len(path) for path in paths]
-    hinges = [int(model.body_jntadr[body]) for path in paths for body in path]
-    types = [model.jnt_type[joint] for joint in hinges]
-    is_quadruped = lengths == [3, 3, 3, 3] and model.nbody == 14 and model.njnt == 13
-    if not is_quadruped or any(kind != mujoco.mjtJoint.mjJNT_HINGE for kind in types):
-        names = ", ".join(f"{model.body(path[0]).name}: {len(path)}" for path in paths) or "none"
-        raise file.refuse(
-            "a robot needs four legs with three hinges each, and no other joint; its chains of "
-            f"joints are {names}. Wheels and arms are not read; fix their joints in the file"
-        )
-    data = _at_origin(model)
-    mujoco.mj_kinematics(model, data)
-    mujoco.mj_comPos(model, data)
+    num_shapes = sum(_collides(model, geom) for geom in range(model.ngeom))
+    num_boxes = len(cfg.trunk_shapes) + sum(len(link) for leg in cfg.legs for link in leg.shapes)
+    first = f"{cfg.mass:.2f} kg; {num_boxes} boxes for {num_shapes} shapes, with wheels and feet"
+    return RobotFile(stand(cfg, notes), (first, *notes))
+
+
+def _chains(file: MakerFile, paths: Sequence[Any]) -> list[_Chain]:
+    """Return the legs in the order of ``LEGS``."""
+    data = _at_origin(file.model)
     by_name = {}
     for path in paths:
         chain = _chain(file, data, path)
@@ -153,6 +196,8 @@ def _at_origin(model: mujoco.MjModel) -> mujoco.MjData:
     data = mujoco.MjData(model)
     data.qpos[:] = 0.0
     data.qpos[3] = 1.0
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
     return data
 
 
@@ -223,8 +268,10 @@ def _collides(model: mujoco.MjModel, geom: int) -> bool:
 class _Pose:
     """The file's robot with all its legs straight down, in its base's axes."""
 
-    def __init__(self, file: MakerFile, chains: Sequence[_Chain]) -> None:
-        """Bend the joints."""
+    def __init__(
+        self, file: MakerFile, chains: Sequence[_Chain], origin: Array, leg_length: float
+    ) -> None:
+        """Bend the joints. ``origin`` is the trunk's frame, from the base's."""
         self._file = file
         self._model = file.model
         self._data = _at_origin(file.model)
@@ -233,10 +280,8 @@ class _Pose:
             self._data.qpos[places] = -np.array(chain.offsets) * chain.signs
         mujoco.mj_kinematics(file.model, self._data)
         self._feet = {chain.foot for chain in chains}
-        self._leg_length = sum(chains[0].lengths)
-        self.base = int(file.model.body_parentid[chains[0].bodies[0]])
-        # The trunk's frame: below or above the base's, at the hips' height
-        self.origin = np.array((0.0, 0.0, np.mean([chain.hip[2] for chain in chains])))
+        self._leg_length = leg_length
+        self.origin = origin
 
     def inertial(self, body: int, origin: Array) -> Inertial:
         """Return a body's inertial in a frame at ``origin`` [m]."""
@@ -249,7 +294,7 @@ class _Pose:
 
     def trunk_shapes(self) -> tuple[Shape, ...]:
         """Return the trunk's collision shapes. Raise ConfigError if the file has none."""
-        geoms = self._geoms(self.base)
+        geoms = self._geoms(_BASE)
         if not geoms:
             raise self._file.refuse(
                 "its base has no shape that collides; add a box, or bring the mesh files"
@@ -298,11 +343,16 @@ class _Pose:
         """
         foot_radius = float(self._model.geom_size[chain.foot, 0])
         geoms = self._geoms(body)
-        if geoms and body == chain.bodies[2]:
-            box = self._box(geoms, origin)
-            return (_slimmed(box, foot_radius, chain.lengths[1]),)
         if geoms:
-            return (self._box(geoms, origin),)
+            box = self._box(geoms, origin)
+            if body != chain.bodies[2]:
+                return (box,)
+            # Before and behind the line from knee to foot, and down to the foot's centre
+            half, middle = np.array(box.size), np.array(box.pos)
+            low = np.maximum(middle - half, (-foot_radius, -np.inf, -chain.lengths[1]))
+            high = np.minimum(middle + half, (foot_radius, np.inf, np.inf))
+            half = np.maximum(0.5 * (high - low), _EQUAL)
+            return (Shape("box", _vector(half), _vector(0.5 * (high + low))),)
         if length is None:
             return ()
         radius = _SLIMNESS * foot_radius
@@ -337,17 +387,6 @@ class _Pose:
         return Shape("box", _vector(0.5 * (high - low)), _vector(0.5 * (high + low)))
 
 
-def _slimmed(box: Shape, radius: float, length: float) -> Shape:
-    """Return a calf's box cut to ``radius`` [m] before and behind the line from knee to foot, and
-    at the foot's centre, ``length`` [m] down.
-    """
-    half, middle = np.array(box.size), np.array(box.pos)
-    low = np.maximum(middle - half, (-radius, -np.inf, -length))
-    high = np.minimum(middle + half, (radius, np.inf, np.inf))
-    half = np.maximum(0.5 * (high - low), _EQUAL)
-    return Shape("box", _vector(half), _vector(0.5 * (high + low)))
-
-
 def _notes(file: MakerFile, chains: Sequence[_Chain]) -> list[str]:
     """Return notes on the file's numbers without a place in ``RobotCfg``."""
     model = file.model
@@ -372,12 +411,6 @@ def _notes(file: MakerFile, chains: Sequence[_Chain]) -> list[str]:
     if spread > _EQUAL:
         notes.append(f"legs differ by {spread:.3f} m in length: each has their mean")
     return notes
-
-
-def _torque_limits(file: MakerFile, chains: Sequence[_Chain]) -> tuple[float, float, float]:
-    """Return the torque limits [N m] of hip, thigh and calf, the least of the four legs."""
-    limits = [[_torque_limit(file, joint) for joint in chain.joints] for chain in chains]
-    return _vector(np.min(limits, axis=0))
 
 
 def _torque_limit(file: MakerFile, joint: int) -> float:
@@ -409,4 +442,4 @@ def _vector(values: Array) -> Any:
 
 
 for _suffix in SUFFIXES:
-    ROBOT_READERS[_suffix] = read
+    ROBOT_READERS[_suffix] = lambda path: read_robot_file(path).cfg

@@ -71,7 +71,7 @@ def stand(robot: RobotCfg, notes: list[str]) -> RobotCfg:
 def _leg_height(robot: RobotCfg) -> float:
     """Return the trunk's height [m] over unloaded feet, the largest of the legs'."""
     thigh_length, calf_length = robot.link_lengths
-    heights = []
+    heights = [-wheel[2] for wheel in robot.wheels]
     for leg in robot.legs:
         hip, thigh, calf = leg.joint_pos
         plane = thigh_length * math.cos(thigh) + calf_length * math.cos(thigh + calf)

@@ -7,7 +7,15 @@ import colorsys
 import mujoco
 import numpy as np
 
-from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, Motor, RobotCfg, Shape
+from mqe.world.robots.robot import (
+    LEG_JOINTS,
+    LEGS,
+    NUM_JOINTS,
+    Inertial,
+    Motor,
+    RobotCfg,
+    Shape,
+)
 
 FIRST_COLORS = (  # by eye, so that teammates can be distinguished
     (0.13, 0.38, 0.80, 1.0),
@@ -35,7 +43,10 @@ _TYPES = {
     "box": mujoco.mjtGeom.mjGEOM_BOX,
     "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
     "capsule": mujoco.mjtGeom.mjGEOM_CAPSULE,
+    "ellipsoid": mujoco.mjtGeom.mjGEOM_ELLIPSOID,  # a tyre, with one contact on the floor
 }
+# Of a wheel, whose mass the trunk has, and of an idle joint's link [kg, kg m^2].
+_LIGHT = Inertial(1e-6, (0.0, 0.0, 0.0), (1e-6, 1e-6, 1e-6, 0.0, 0.0, 0.0))
 _ALONG = {"y": (np.sqrt(0.5), np.sqrt(0.5), 0.0, 0.0), "z": (1.0, 0.0, 0.0, 0.0)}
 
 
@@ -80,12 +91,39 @@ def add_robot(
             **extra,
         )
 
+    def hinge(link, label: str, limit: float, motor: Motor | None = None, **extra) -> None:
+        target = f"{name}/{label}"
+        joint = link.add_joint(name=target, type=mujoco.mjtJoint.mjJNT_HINGE, **extra)
+        actuator = spec.add_actuator(name=target, target=target, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
+        if motor is None:
+            # A spring-damper about the target
+            actuator.forcerange = (-limit, limit)
+            actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED
+            actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
+            actuator.gainprm = [robot.stiffness] + [0.0] * 9
+            actuator.biasprm = [0.0, -robot.stiffness, -robot.damping] + [0.0] * 7
+            return
+        # MuJoCo's DC motor with a spring-damper about the target as its controller. Its current
+        # limit is the peak torque, its voltage limit the line of the torque-speed curve. The line
+        # depends on the ratio of torque constant and resistance only, so the torque constant is 1.
+        joint.armature = motor.armature
+        joint.frictionloss = motor.friction
+        joint.damping = (motor.damping, 0.0, 0.0)  # MuJoCo: a polynomial of the speed
+        largest_voltage = motor.no_load_speed
+        controller = [robot.stiffness, 0.0, robot.damping, 0.0, 0.0, largest_voltage]
+        resistance = largest_voltage / motor.stall_torque
+        actuator.set_to_dcmotor(
+            [1.0, 0.0], resistance, controller=controller, ctrlspec=POSITION_INPUT
+        )
+        actuator.forcerange = (-motor.peak_torque, motor.peak_torque)
+
     thigh_length, calf_length = robot.link_lengths
     trunk = body(spec.worldbody, "trunk", (0.0, 0.0, robot.standing_height), robot.trunk)
     trunk.add_freejoint(name=f"{name}/root")
     for shape in robot.trunk_shapes:
         geom(trunk, shape, color)
-    for leg_name, leg in zip(LEGS, robot.legs, strict=True):
+    for leg_name, leg in zip(LEGS if robot.legs else (), robot.legs, strict=True):
         places = ((*leg.hip_pos, 0.0), (0.0, leg.side, 0.0), (0.0, 0.0, -thigh_length))
         links = []
         parent = trunk
@@ -101,63 +139,26 @@ def add_robot(
         foot = Shape("sphere", (robot.foot_radius,), (0.0, 0.0, -calf_length))
         foot_geom = geom(parent, foot, FOOT_COLOR, name=f"{name}/{leg_name}_foot", condim=3)
         _collide_with_limbs(foot_geom, limbs)
-        for joint, link, ends in zip(LEG_JOINTS, links, leg.joint_range, strict=True):
-            link.add_joint(
-                name=f"{name}/{leg_name}_{joint}",
-                type=mujoco.mjtJoint.mjJNT_HINGE,
-                axis=AXES[joint],
-                range=ends,
-                limited=mujoco.mjtLimited.mjLIMITED_TRUE,
-            )
-        if robot.motors is not None:
-            for motor, link in zip(robot.motors, links, strict=True):
-                add_motor_inertia(link.joints[0], motor)
-    motors = robot.motors or (None, None, None)
-    for leg_name in LEGS:
-        for joint, limit, motor in zip(LEG_JOINTS, robot.torque_limit, motors, strict=True):
-            target = f"{name}/{leg_name}_{joint}"
-            actuator = spec.add_actuator(
-                name=target, target=target, trntype=mujoco.mjtTrn.mjTRN_JOINT
-            )
-            if motor is None:
-                make_servo(actuator, robot, (-limit, limit))
-            else:
-                make_dc_motor(actuator, robot, motor)
+        motors = robot.motors or (None, None, None)
+        for joint, link, ends, limit, motor in zip(
+            LEG_JOINTS, links, leg.joint_range, robot.torque_limit, motors, strict=True
+        ):
+            limits = {"range": ends, "limited": mujoco.mjtLimited.mjLIMITED_TRUE}
+            hinge(link, f"{leg_name}_{joint}", limit, motor, axis=AXES[joint], **limits)
+    # A wheel feels its rotor through the gears as its share of the robot. A light wheel would slip
+    # where it should turn the robot: contacts are solved before the motors damp.
+    rotor = robot.mass * robot.foot_radius**2 / max(len(robot.wheels), 1)
+    # One contact on the floor, about as wide as wheels are
+    tyre = Shape("ellipsoid", (robot.foot_radius, robot.foot_radius / 3, robot.foot_radius))
+    # Robots with fewer joints than ``NUM_JOINTS`` have idle ones.
+    for k in range(len(robot.legs) * len(LEG_JOINTS), NUM_JOINTS):
+        is_wheel = k < len(robot.wheels)
+        link = body(trunk, f"wheel{k}", robot.wheels[k] if is_wheel else _LIGHT.com, _LIGHT)
+        if is_wheel:
+            geom(link, tyre, FOOT_COLOR, name=f"{name}/{(*LEGS, *range(k + 1))[k]}_foot", condim=3)
+        hinge(link, f"wheel{k}", robot.torque_limit[0], axis=AXES["calf"], armature=rotor)
 
 
 def _collide_with_limbs(geom: mujoco.MjsGeom, limbs: int) -> None:
     geom.contype |= limbs
     geom.conaffinity |= limbs
-
-
-def add_motor_inertia(joint: mujoco.MjsJoint, motor: Motor) -> None:
-    joint.armature = motor.armature
-    joint.frictionloss = motor.friction
-    joint.damping = (motor.damping, 0.0, 0.0)  # MuJoCo: a polynomial of the speed
-
-
-def make_servo(actuator: mujoco.MjsActuator, robot: RobotCfg, limits: tuple[float, float]) -> None:
-    """Make a spring-damper about the target, with torques within ``limits`` [N m]."""
-    actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED
-    actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
-    actuator.gainprm = [robot.stiffness] + [0.0] * 9
-    actuator.biasprm = [0.0, -robot.stiffness, -robot.damping] + [0.0] * 7
-    actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
-    actuator.forcerange = limits
-
-
-def make_dc_motor(actuator: mujoco.MjsActuator, robot: RobotCfg, motor: Motor) -> None:
-    """Make MuJoCo's DC motor with a spring-damper about the target as its controller.
-
-    Its current limit is the peak torque, its voltage limit the line of the torque-speed curve. The
-    line depends on the ratio of torque constant and resistance only, so the torque constant is 1.
-    """
-    torque_constant = 1.0
-    largest_voltage = torque_constant * motor.no_load_speed
-    resistance = torque_constant * largest_voltage / motor.stall_torque
-    controller = [robot.stiffness, 0.0, robot.damping, 0.0, 0.0, largest_voltage]
-    actuator.set_to_dcmotor(
-        [torque_constant, 0.0], resistance, controller=controller, ctrlspec=POSITION_INPUT
-    )
-    actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
-    actuator.forcerange = (-motor.peak_torque, motor.peak_torque)

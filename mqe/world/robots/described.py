@@ -76,7 +76,7 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
     numbers = dict(values)
     if "legs" in numbers:
         described = numbers.pop("legs")
-        legs = _fixed(_single_leg(described[name]) for name in LEGS)
+        legs = _fixed(_leg(described[name], 1, 1) for name in LEGS if name in described)
     else:
         leg = numbers.pop("leg")
         legs = _fixed(_leg(leg, front, left) for front in (1, -1) for left in (1, -1))
@@ -91,6 +91,7 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
         legs=legs,
         link_lengths=_fixed(numbers.pop("link_lengths")),
         torque_limit=_fixed(numbers.pop("torque_limit")),
+        wheels=_fixed(_fixed(pos) for pos in numbers.pop("wheels", ())),
         motors=motors,
         **numbers,
     )
@@ -98,34 +99,25 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
 
 def _leg(values: Mapping[str, Any], front: int, left: int) -> Leg:
     end = "front" if front > 0 else "rear"
+    joint_pos, joint_range = values["joint_pos"], values["joint_range"]
+    if isinstance(joint_pos, Mapping):
+        joint_pos, joint_range = joint_pos[end], joint_range[end]
     x, y = values["hip_pos"]
-    hip, thigh, calf = values["joint_pos"][end]
+    hip, thigh, calf = joint_pos
     return Leg(
         hip_pos=(x * front, y * left),
         side=values["side"] * left,
-        joint_range=tuple((low, high) for low, high in values["joint_range"][end]),
+        joint_range=tuple((low, high) for low, high in joint_range),
         joint_pos=(hip * left, thigh, calf),
         inertials=_fixed(_link(values[joint], front, left) for joint in LEG_JOINTS),
         shapes=_fixed(_shapes(shapes, left) for shapes in values["shapes"]),
     )
 
 
-def _single_leg(values: Mapping[str, Any]) -> Leg:
-    """Return a leg that is described by itself, with one part for each link."""
-    return Leg(
-        hip_pos=_fixed(values["hip_pos"]),
-        side=values["side"],
-        joint_range=_fixed(_fixed(ends) for ends in values["joint_range"]),
-        joint_pos=_fixed(values["joint_pos"]),
-        inertials=_fixed(_link([values[joint]], 1, 1) for joint in LEG_JOINTS),
-        shapes=_fixed(_shapes(shapes, 1) for shapes in values["shapes"]),
-    )
-
-
-def _link(parts: Sequence[Mapping[str, Any]], front: int, left: int) -> Inertial:
-    """Weld a link's parts, each mirrored in the axes that it names."""
+def _link(parts: Any, front: int, left: int) -> Inertial:
+    """Weld a link's parts, or its only one, each mirrored in the axes that it names."""
     inertials = []
-    for part in parts:
+    for part in [parts] if isinstance(parts, Mapping) else parts:
         axes = part.get("mirror", "")
         inertial = Inertial(part["mass"], _fixed(part["com"]), _fixed(part["inertia"]))
         inertials.append(inertial.mirrored(front if "x" in axes else 1, left if "y" in axes else 1))

@@ -1,4 +1,4 @@
-"""A quadruped as data, with its URDF's frames and signs."""
+"""A robot as data, with its URDF's frames and signs: a quadruped, or a base on wheels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Vector = tuple[float, float, float]
 # Places in a tensor (3, 3) of the moments xx, yy, zz, xy, xz, yz, and each entry's moment
 _ROWS = (0, 1, 2, 0, 0, 1)
 _COLUMNS = (0, 1, 2, 1, 2, 2)
-_TENSOR = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
+MOMENTS = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
 _GO1_LEG = 2.0 * 0.213  # [m] thigh and calf
 
 
@@ -99,18 +99,23 @@ class Leg(NamedTuple):
     shapes: tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Shape, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RobotCfg:
-    """A quadruped as data: bodies, joints, nominal stance, heights, motors, feet and its gait."""
+    """A robot as data: bodies, joints, nominal stance, heights, motors, feet and its gait.
+
+    A robot has four legs, or at least four driven wheels. A wheel turns about y. ``foot_radius`` is
+    then a wheel's, the first torque limit every wheel's, and the trunk has the wheels' masses.
+    """
 
     name: str
     trunk: Inertial
     trunk_shapes: tuple[Shape, ...]
-    legs: tuple[Leg, Leg, Leg, Leg]  # FL, FR, RL, RR
+    legs: tuple[Leg, ...] = ()  # FL, FR, RL, RR
+    wheels: tuple[Vector, ...] = ()  # [m] in the trunk's frame, whose origin is amid them
     # [m] thigh's joint to calf's joint, and from there to the foot's centre
-    link_lengths: tuple[float, float]
+    link_lengths: tuple[float, float] = (0.0, 1.0)
     foot_radius: float  # [m]
-    knee_radius: float  # [m] reach of a thigh beyond the calf's joint
+    knee_radius: float = 0.0  # [m] reach of a thigh beyond the calf's joint
     standing_height: (
         float  # [m] trunk origin above the floor in the nominal stance, sagged under its weight
     )
@@ -118,7 +123,7 @@ class RobotCfg:
     low_height: float  # [m] likewise; a trunk below this has gone down
     stiffness: float  # [N m/rad] of every motor
     damping: float  # [N m s/rad]
-    torque_limit: Vector  # [N m] hip, thigh, calf
+    torque_limit: tuple[float, ...]  # [N m] hip, thigh, calf
     # The policy that it walks by in tasks that command velocities: pretrained:NAME or a checkpoint.
     gait: str
     # Its file in mqe/assets/looks; None: films and viewers draw the robot's collision primitives.
@@ -165,7 +170,7 @@ class RobotCfg:
     @property
     def joint_pos(self) -> tuple[float, ...]:
         """Return the joints (J,) [rad] of the nominal stance."""
-        return tuple(angle for leg in self.legs for angle in leg.joint_pos)
+        return tuple(angle for leg in self.legs for angle in leg.joint_pos) or (1.0,) * NUM_JOINTS
 
     @property
     def joint_range(self) -> tuple[tuple[float, float], ...]:
@@ -180,7 +185,7 @@ def combine(*parts: Inertial) -> Inertial:
     total = np.zeros((3, 3))
     for part in parts:
         offset = np.array(part.com) - com
-        total += np.array(part.inertia)[_TENSOR]
+        total += np.array(part.inertia)[MOMENTS]
         total += part.mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
     center: Any = tuple(com.tolist())
     moments: Any = tuple(total[_ROWS, _COLUMNS].tolist())

@@ -35,9 +35,13 @@ class Robots:
         self.damping = self._tensor([cfg.damping for cfg in cfgs], 1)  # [N m s/rad]
         self.low_height = self._tensor([cfg.low_height for cfg in cfgs])  # [m]
         self.walking_height = self._tensor([cfg.walking_height for cfg in cfgs], 1)  # [m]
-        # (4, 3) [m].
-        self._hips = self._tensor([[(*leg.hip_pos, 0.0) for leg in cfg.legs] for cfg in cfgs])
-        self._sides = self._tensor([[leg.side for leg in cfg.legs] for cfg in cfgs])  # (4,) [m]
+        # A robot on wheels has its knees at its trunk's origin.
+        hips = [
+            [(*leg.hip_pos, 0.0) for leg in cfg.legs] or [(0.0,) * 3] * NUM_LEGS for cfg in cfgs
+        ]
+        sides = [[leg.side for leg in cfg.legs] or [0.0] * NUM_LEGS for cfg in cfgs]
+        self._hips = self._tensor(hips)  # (4, 3) [m]
+        self._sides = self._tensor(sides)  # (4,) [m]
         lengths = [cfg.link_lengths for cfg in cfgs]
         # (2,) thigh and calf, over the calf's length
         self.link_shares = self._tensor([(thigh / calf, 1.0) for thigh, calf in lengths])

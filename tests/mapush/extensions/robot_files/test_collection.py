@@ -79,5 +79,5 @@ def test_a_missing_package_is_named(monkeypatch):
 def test_the_command_reads_a_description(package, tmp_path, capsys):
     out = tmp_path / "quadruped.yaml"
     assert main([NAME, "--out", str(out)]) == 0
-    assert "mass" in capsys.readouterr().out
+    assert " kg; " in capsys.readouterr().out
     assert out.is_file()

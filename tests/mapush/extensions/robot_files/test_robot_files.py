@@ -109,7 +109,7 @@ def test_a_scene_round_the_robot_changes_nothing(file):
     marker.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=(0.1, 0.0, 0.0))
     spec.body("go1/trunk").quat = (0.7, 0.1, 0.2, 0.6)
     path = write(spec, file.parent / "scene.xml")
-    assert read_robot_file(path).num_shapes == read_robot_file(file).num_shapes
+    assert read_robot_file(path).notes[0] == read_robot_file(file).notes[0]
     assert_same_bodies(read_robot_file(path).cfg, GO1)
 
 
@@ -123,7 +123,7 @@ def test_a_welded_part_with_constraints_stays_welded(tmp_path):
     weld.name2 = "world"
     robot = read_robot_file(write(spec, tmp_path / "head.xml"))
     assert robot.cfg.trunk.mass == pytest.approx(GO1.trunk.mass + 0.5, rel=1e-5)
-    assert robot.notes == ("equality constraints, left out: 1",)
+    assert robot.notes[1:] == ("equality constraints, left out: 1",)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_numbers_without_a_place_are_told(tmp_path):
     for leg in ("RL", "RR"):
         spec.body(f"go1/{leg}_calf").pos = (0.0, 0.0, -0.223)
     robot = read_robot_file(write(spec, tmp_path / "told.xml"))
-    assert robot.notes == (
+    assert robot.notes[1:] == (
         "joints have armature 0.01, dry friction 0.2 at most, left out: motors are ideal",
         "feet have a friction of 0.4, left out: set env.foot_friction",
         "joints without limits turn by pi to either side",
@@ -184,7 +184,7 @@ def test_a_robot_with_wide_calves_stands_on_its_feet(reach, tmp_path):
         shin.size = (reach, 0.01, 0.12)
         shin.pos = (-reach, 0.0, -0.11)
     robot = read_robot_file(write(spec, tmp_path / "wide.xml"))
-    assert robot.notes == ()
+    assert robot.notes[1:] == ()
     assert robot.cfg.standing_height == pytest.approx(0.28, abs=0.01)
     for leg in robot.cfg.legs:
         (box,) = leg.shapes[2]
@@ -364,7 +364,7 @@ INERTIAL = (
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (URDF.format(inertial=INERTIAL), "its chains of joints are leg: 1"),
+        (URDF.format(inertial=INERTIAL), "it needs 4 to 12 driven wheels"),
         (URDF.format(inertial=""), "MuJoCo does not read it.*mass and inertia"),
         ("<robot", "MuJoCo does not read it"),
         ("", "MuJoCo does not read it"),
@@ -432,7 +432,7 @@ def test_impossible_inertias_become_a_balls_and_are_told(file):
     end = text.index('"', start + len('diaginertia="'))
     file.write_text(text[:start] + 'diaginertia="0.01 0.01 0.05' + text[end:])
     robot = read_robot_file(file)
-    assert robot.notes == ("impossible moments of inertia, a ball's instead: go1/trunk",)
+    assert robot.notes[1:] == ("impossible moments of inertia, a ball's instead: go1/trunk",)
     assert robot.cfg.trunk.inertia == pytest.approx((0.07 / 3,) * 3 + (0.0,) * 3)
 
 
