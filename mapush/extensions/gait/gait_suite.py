@@ -26,5 +26,5 @@ def examine(
     return evaluate_gait(walker, say)
 
 
-EXAMINATIONS.register("gait", Examination(examine, ("env.model",)))
+EXAMINATIONS.register("gait", Examination(examine, ("env.model", "env.imports")))
 register_suite(Path(__file__).parent / "suites" / "gait.yaml", "go1_velocity")

@@ -18,6 +18,8 @@ def test_a_gait_is_measured_in_the_examination(monkeypatch, capsys) -> None:
     assert test.main(WORDS) == 0
     assert capsys.readouterr().out.split() == ["worst", "0.5"]
     assert test.main([*WORDS, "--set", "env.model=physical"]) == 0
+    # A gait may have learned from the user's terms.
+    assert test.main([*WORDS, "--import", "json"]) == 0
 
 
 @pytest.mark.parametrize(
