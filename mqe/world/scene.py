@@ -460,11 +460,8 @@ def _compile(spec: mujoco.MjSpec, obj: ObjectCfg | None) -> mujoco.MjModel:
     model = spec.compile()
     if obj is not None and obj.is_variable:
         # Else MuJoCo takes the body's frame for parts that have it in the shared model.
-        body = model.body("object")
-        first = int(body.geomadr[0])
-        model.body_sameframe[body.id] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
-        parts = slice(first, first + int(body.geomnum[0]))
-        model.geom_sameframe[parts] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
+        is_part = model.geom_bodyid == model.body("object").id
+        model.geom_sameframe[is_part] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
     return model
 
 

@@ -94,11 +94,14 @@ def test_a_disc_has_twelve_equal_sides():
     assert disc.mirror_signs == (1.0, -1.0)
 
 
-def test_parts_have_places_and_turns_of_their_own_in_the_simulator():
-    """The shared model has its parts elsewhere, some of them in the body's own frame."""
-    shapes = drawn(50)
+BAR = make_shape("bar", [(0.0, 0.0, 0.9, 0.2)], 3.0, 0.5)
+
+
+@pytest.mark.parametrize("shapes", [drawn(50), [BAR, *drawn(20)]], ids=["drawn", "bar"])
+def test_parts_have_places_and_turns_of_their_own_in_the_simulator(shapes):
+    """The shared model has its parts elsewhere, some in the body's own frame, a bar's all there."""
     scene = build_scene(1, common_object(shapes))
-    assert scene.model.geom_pos[scene.object_geoms].any(axis=1).tolist() != [True] * 6
+    assert not scene.model.geom_pos[scene.object_geoms].any(axis=1).all()
     fields = shape_fields(scene, shapes)
     data = mujoco.MjData(scene.model)
     body = scene.model.body("object").id
@@ -113,6 +116,16 @@ def test_parts_have_places_and_turns_of_their_own_in_the_simulator():
             assert axes == pytest.approx(part.axes, abs=1e-9)
         _, center, _ = shape.inertia()
         assert data.xipos[body] - data.xpos[body] == pytest.approx(center, abs=1e-9)
+
+
+def test_a_turned_part_is_turned_in_its_own_objects_model():
+    disc = make_shape("disc", FAMILIES["disc"](1.0, 0.7, 0.3, 0.4), 12.0, 0.5)
+    scene = build_scene(1, disc)
+    data = mujoco.MjData(scene.model)
+    mujoco.mj_kinematics(scene.model, data)
+    for geom, part in zip(scene.object_geoms, disc.geoms, strict=True):
+        axes = data.geom_xmat[geom].reshape(3, 3)[:2, :2].T
+        assert axes == pytest.approx(part.axes, abs=1e-9)
 
 
 def test_drawn_shapes_slide_at_forces_of_a_range_and_are_of_the_kinds_named():
