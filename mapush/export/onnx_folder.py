@@ -12,6 +12,7 @@ from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mapush.export.push_episodes import describe_terminations
 from mapush.export.scene_files import least_mujoco, write_scene, write_starts
+from mqe.config import ConfigError
 from mqe.controllers.gait import gait_names, load_gait
 from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import renew_manifest
@@ -78,6 +79,8 @@ def _models(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, onnx_fil
     if entry.gaits is None:
         return exported
     for agent, name in enumerate(gait_names(entry.gaits(cfg.task), robots)):
+        if not name:
+            raise ConfigError("robots on wheels are not exported as ONNX; say --for policy")
         network = ExportedGait(load_gait(name, env.device, robots[agent]), robots[agent])
         model = models.gait(network, actions["scale"], period)
         exported[f"gait_agent{agent}.onnx"] = model

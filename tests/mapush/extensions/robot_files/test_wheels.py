@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from harl_mapush import test, train
+from mapush.export import command as export
 from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
 from mapush.extensions.robot_files.command import main
 from mapush.extensions.robot_files.reader import read_robot_file
@@ -135,11 +136,14 @@ def test_a_team_with_wheels_pushes_a_box_to_its_goal(robots, file, tmp_path):
     assert json.loads(figures.read_text())["success_rate"] >= 0.5
 
 
-def test_a_mixed_team_learns_and_resumes(file, tmp_path):
+def test_a_mixed_team_learns_and_resumes(file, tmp_path, capsys):
     run = tmp_path / "run"
     words = ["--set", f"env.robots=[{file},go1]", "--out", str(run), "--device", "cpu", *TINY]
     assert train.main([*words, "--num_env_steps", "32"]) == 0
     assert train.main(["--resume", str(run), "--num_env_steps", "160"]) == 0
+    assert export.main([str(run), str(tmp_path / "onnx")]) == 2
+    assert "robots on wheels are not exported" in capsys.readouterr().err
+    assert export.main([str(run), str(tmp_path / "policy"), "--for", "policy"]) == 0
 
 
 def test_a_robot_on_wheels_has_no_gait_and_idle_joints_beside_legs(file):
