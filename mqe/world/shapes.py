@@ -84,9 +84,13 @@ def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) ->
     areas = [box[2] * box[3] for box in boxes]
     geoms = tuple(
         GeomCfg(
-            "box", (*box[2:4], HEIGHT), mass * area / sum(areas), (*box[:2], 0.0), None, *box[4:]
+            "box",
+            (x_length, y_length, HEIGHT),
+            mass * area / sum(areas),
+            (x, y, 0.0),
+            yaw=yaw[0] if yaw else 0.0,
         )
-        for box, area in zip(boxes, areas, strict=True)
+        for (x, y, x_length, y_length, *yaw), area in zip(boxes, areas, strict=True)
     )
     return ObjectCfg(
         name=name,
