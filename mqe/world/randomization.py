@@ -166,7 +166,10 @@ class RandomizationCfg:
         max=1.0,
     )
     fewest_rise: int = option(
-        0, "number of a world's first episodes over which fewest_share rises from 0", min=0
+        0,
+        "number of a world's first episodes over which fewest_share rises from 0",
+        min=0,
+        max=10**6,
     )
 
     def __post_init__(self) -> None:
