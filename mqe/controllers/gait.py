@@ -77,9 +77,8 @@ def wheel_leads(robots: Robots) -> Tensor:
     """Return how far each wheel's target is ahead of the wheel, (A, J, 3) [rad], over the command.
 
     A command to the side turns the robot: the point a wheel's radius ahead of its middle goes
-    there. A
-    wheel's motor is a spring-damper about a target, as all motors are. A target ahead of the wheel
-    by a speed times damping over stiffness makes it a damper about that speed.
+    there. A wheel's motor is a spring-damper about a target, as all motors are. A target ahead of
+    the wheel by a speed times damping over stiffness makes it a damper about that speed.
     """
     leads = torch.zeros(len(robots), NUM_JOINTS, 3)
     for i, cfg in enumerate(robots.cfgs):
