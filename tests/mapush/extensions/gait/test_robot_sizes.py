@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mapush.extensions.gait.features import StepFeatures, VelocityMemory
+from mapush.extensions.gait.features import StepFeatures, VelocityConstants, VelocityMemory
 from mapush.extensions.gait.rewards import excess_depth
 from mapush.extensions.gait.settings import VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
 from mapush.extensions.gait.terminations import has_fallen
 from mqe.controllers.trot import GaitMemory, Trot, clock_advance, is_moving
 from mqe.world.robots import ROBOTS, RobotCfg, Robots
+from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 from tests.support.term_scenes import N, random_state
@@ -66,6 +67,13 @@ def step_of(robot: RobotCfg, state: SceneState) -> StepFeatures:
     task.memory.copy_(memory)
     task.command(torch.rand(N, 1, 12) - 0.5)
     return task.step_features(state, state)
+
+
+@pytest.mark.parametrize("size", [0.25, 4.0])
+def test_the_mean_velocity_is_that_of_one_trot_cycle(size):
+    """A robot four times as long trots half as fast: 0.8 s in place of 0.4 s a cycle."""
+    constants = VelocityConstants(VelocityCfg(), Robots([resized(size)]))
+    assert constants.step_of_mean == pytest.approx(STEP_DT / (0.4 * size**0.5))
 
 
 @pytest.mark.parametrize("size", [0.6, 1.8])
