@@ -58,7 +58,7 @@ class TalkingSenses(OnboardSenses):
         own_values, messages = split(values, constants.num_agents)
         super().__init__(cfg, memory, own_values, constants, *more)
         self._lost = cfg.lost_messages
-        self._messages = memory.keep("told", messages)
+        self._messages = memory.keep("messages", messages)
         self._is_self = torch.eye(constants.num_agents, dtype=torch.bool, device=values.device)
 
     def _detect(self, takes_part: Tensor) -> None:

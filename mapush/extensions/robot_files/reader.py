@@ -41,8 +41,7 @@ _SLENDERNESS = 0.213 / 0.0955  # a wider leg needs motors as a longer one
 _DAMPING = 0.8 / (25.0 * math.sqrt(0.213))  # over stiffness and the length's root
 
 
-# A wheel reaches its speed in this time, with its share of the robot's mass. [s]
-_WHEEL_TIME = 0.01
+_WHEEL_TIME = 0.01  # [s] in which a wheel with its share of the robot's mass reaches its speed
 _WHEEL_SPRING = 10.0  # [s] damping over stiffness of a wheel
 
 

@@ -150,12 +150,14 @@ def add_robot(
     rotor = robot.mass * robot.foot_radius**2 / max(len(robot.wheels), 1)
     # One contact on the floor, about as wide as wheels are
     tyre = Shape("ellipsoid", (robot.foot_radius, robot.foot_radius / 3, robot.foot_radius))
+    # As sensors name them: the first four by legs, the others by numbers
+    feet = (*LEGS, *range(len(robot.wheels)))
     # Robots with fewer joints than ``NUM_JOINTS`` have idle ones.
     for k in range(len(robot.legs) * len(LEG_JOINTS), NUM_JOINTS):
         is_wheel = k < len(robot.wheels)
         link = body(trunk, f"wheel{k}", robot.wheels[k] if is_wheel else _LIGHT.com, _LIGHT)
         if is_wheel:
-            geom(link, tyre, FOOT_COLOR, name=f"{name}/{(*LEGS, *range(k + 1))[k]}_foot", condim=3)
+            geom(link, tyre, FOOT_COLOR, name=f"{name}/{feet[k]}_foot", condim=3)
         hinge(link, f"wheel{k}", robot.torque_limit[0], axis=AXES["calf"], armature=rotor)
 
 

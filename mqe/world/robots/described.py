@@ -99,9 +99,11 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
 
 def _leg(values: Mapping[str, Any], front: int, left: int) -> Leg:
     end = "front" if front > 0 else "rear"
-    joint_pos, joint_range = values["joint_pos"], values["joint_range"]
-    if isinstance(joint_pos, Mapping):
-        joint_pos, joint_range = joint_pos[end], joint_range[end]
+    joint_pos = values["joint_pos"]
+    joint_range = values["joint_range"]
+    if isinstance(joint_pos, Mapping):  # by front and rear legs
+        joint_pos = joint_pos[end]
+        joint_range = joint_range[end]
     x, y = values["hip_pos"]
     hip, thigh, calf = joint_pos
     return Leg(

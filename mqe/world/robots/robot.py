@@ -170,7 +170,7 @@ class RobotCfg:
     @property
     def joint_pos(self) -> tuple[float, ...]:
         """Return the joints (J,) [rad] of the nominal stance."""
-        return tuple(angle for leg in self.legs for angle in leg.joint_pos) or (1.0,) * NUM_JOINTS
+        return tuple(angle for leg in self.legs for angle in leg.joint_pos) or (0.0,) * NUM_JOINTS
 
     @property
     def joint_range(self) -> tuple[tuple[float, float], ...]:

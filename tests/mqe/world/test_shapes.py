@@ -87,7 +87,8 @@ def test_a_disc_has_twelve_equal_sides():
     assert [geom.mass for geom in disc.geoms] == [2.0] * 6
     _, center, inertia = disc.inertia()
     assert center.tolist() == [0.0, 0.0, 0.0]
-    length, width = 2.0 * side, 2.7 * math.sin(math.pi / 12)
+    length = 2.0 * side
+    width = 2.7 * math.sin(math.pi / 12)
     assert inertia[2, 2] == pytest.approx(12.0 / 12.0 * (length**2 + width**2))
     assert inertia[0, 0] == pytest.approx(inertia[1, 1])
     assert inertia[0, 1] == pytest.approx(0.0, abs=1e-12)
