@@ -415,7 +415,7 @@ def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:
     center = np.array(geom.pos[:2])
     if geom.type == "box":
         center = geom.axes @ center
-        half_size = 0.5 * np.array(geom.size[:2])
+        half_size = np.array(geom.half_extents)
         sides = np.stack((center - half_size, center + half_size))[:, None] / (rays @ geom.axes.T)
         enters = sides.min(axis=0).max(axis=1)
         leaves = sides.max(axis=0).min(axis=1)

@@ -444,15 +444,19 @@ class Randomization:
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
     def _count_absent(self, drawn: Tensor, episode: Tensor) -> None:
-        """Replace the drawn numbers (N, 1) by numbers of absent robots."""
+        """Replace the drawn numbers (N, 1) by numbers of absent robots: the largest ones in the
+        lower part of the range, ``fewest_share`` of it, and all in turn above that.
+        """
         cfg = self.cfg
         fewest, largest = cfg.absent_robots
-        rise = (episode.unsqueeze(1) / max(cfg.fewest_rise, 1)).clamp(max=1.0)
-        share = cfg.fewest_share * rise if cfg.fewest_rise else cfg.fewest_share
-        rest = (drawn - fewest) / (largest - fewest + 1) - share
-        most = self._absent_choices - 1.0
-        count = (rest / (1.0 - share + 1e-9) * self._absent_choices).floor()
-        drawn.copy_(fewest + torch.where(rest < 0.0, most, torch.minimum(count, most)))
+        share = torch.full_like(drawn, cfg.fewest_share)
+        if cfg.fewest_rise > 0:
+            share *= (episode.unsqueeze(1) / cfg.fewest_rise).clamp(max=1.0)
+        above = (drawn - fewest) / (largest - fewest + 1) - share
+        largest_choice = self._absent_choices - 1.0
+        choice = (above / (1.0 - share + 1e-9) * self._absent_choices).floor()
+        choice = torch.where(above < 0.0, largest_choice, torch.minimum(choice, largest_choice))
+        drawn.copy_(fewest + choice)
 
     def _mark_losses(self) -> None:
         """Mark lost robots in the present episodes."""
