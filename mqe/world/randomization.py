@@ -360,8 +360,8 @@ class Randomization:
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
         self._lost = {name: nobody.clone() for name in LOSSES}
-        # (N, A) robots of the present control step, all live: those without power; those and the
-        # absent ones; all that do not take part, so the late ones that still wait as well.
+        # (N, A) robots of the present control step, all live: those without power; those, the
+        # absent and the idle ones; those that nobody observes: dead, absent, or late and waiting.
         self.is_dead = nobody.clone()
         self.is_out = nobody.clone()
         self.is_away = nobody.clone()
@@ -439,8 +439,9 @@ class Randomization:
         """
         is_past = self._is_past_loss(step)
         self.is_dead.copy_(self._lost["dead"] & is_past)
-        self.is_out.copy_(self.is_dead | self._lost["absent"])
-        self.is_away.copy_(self.is_out | (self._lost["late"] & ~is_past))
+        is_gone = self.is_dead | self._lost["absent"]
+        self.is_out.copy_(is_gone | self._lost["idle"])
+        self.is_away.copy_(is_gone | (self._lost["late"] & ~is_past))
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
     def _count_absent(self, drawn: Tensor, episode: Tensor) -> None:

@@ -435,6 +435,7 @@ def test_an_idle_robot_stands_on_the_far_side_and_its_mates_observe_it():
     for _ in range(3):
         obs = env.step(torch.ones(12, 2, 3)).obs
     assert bool((obs[..., env.spec.presence] == 1.0).all())
+    assert torch.equal(env.randomization.is_out, is_idle)  # nobody waits for its push
     commands = env.task._controller._command
     assert not commands[is_idle].any()
     assert commands[~is_idle].all()
