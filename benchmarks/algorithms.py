@@ -68,7 +68,14 @@ class Job:
     folder: Path
     train: tuple[str, ...]  # arguments of ``mapush train``, without imports
     test: tuple[str, ...]  # arguments of ``mapush test``, without imports and the run
-    imports: tuple[str, ...] = ()  # flags of both, for an algorithm in a module of one's own
+    imports: tuple[str, ...]  # flags of both, for an algorithm in a module of one's own
+    num_env_steps: int
+    minutes: float  # of a device, beside other runs
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is trained and measured."""
+        return (self.folder / TABLE).is_file()
 
 
 def jobs(spec: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Job]:
@@ -93,7 +100,15 @@ def jobs(spec: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Job]:
                     module = spec["imports"].get(algorithm)
                     imports = ("--import", module) if module else ()
                     yield Job(
-                        task_name, algorithm, seed, folder, tuple(train), tuple(test), imports
+                        task_name,
+                        algorithm,
+                        seed,
+                        folder,
+                        tuple(train),
+                        tuple(test),
+                        imports,
+                        settings["runner.num_env_steps"],
+                        task["minutes"],
                     )
 
 
@@ -105,9 +120,20 @@ def _set(settings: dict[str, Any]) -> list[str]:
     return flags
 
 
+def cost(todo: Sequence[Job], num_devices: int) -> str:
+    """Return what the runs that are not there yet will take."""
+    left = [job for job in todo if not job.is_done]
+    env_steps = sum(job.num_env_steps for job in left) / 1e6
+    hours = sum(job.minutes for job in left) / 60.0
+    return (
+        f"{len(left)} of {len(todo)} runs are to do: {env_steps:.0f} M env steps, some "
+        f"{hours:.1f} hours of a device, {hours / num_devices:.1f} hours on {num_devices}"
+    )
+
+
 def train(job: Job, device: str) -> None:
     """Do what is left of one training. Raise CalledProcessError if it fails."""
-    if (job.folder / TABLE).is_file():
+    if job.is_done:
         return
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     environment = os.environ.copy()
@@ -124,9 +150,9 @@ def train(job: Job, device: str) -> None:
 
 def test(job: Job) -> None:
     """Measure a trained run on the CPU, once. Raise CalledProcessError if it fails."""
-    table = job.folder / TABLE
-    if table.is_file():
+    if job.is_done:
         return
+    table = job.folder / TABLE
     partial = table.with_suffix(".partial.csv")
     where = ("--device", "cpu", "--csv", str(partial))
     call(job, None, *TEST, str(job.folder), "--all_checkpoints", *job.test, *job.imports, *where)
@@ -477,13 +503,11 @@ def main() -> int:
     if not todo:
         parser.error(f"{arguments.spec} has no such task with such an algorithm")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    minutes = sum(spec["tasks"][job.task]["minutes"] for job in todo)
-    slots = len(arguments.devices) * arguments.side_by_side
-    say(f"{len(todo)} runs, some {minutes:.0f} GPU minutes, {slots} at once")
+    say(cost(todo, len(arguments.devices)))
     failed = (
         [] if arguments.table_only else run_all(todo, arguments.devices, arguments.side_by_side)
     )
-    logs = {job: read(job.folder) for job in todo if (job.folder / TABLE).is_file()}
+    logs = {job: read(job.folder) for job in todo if job.is_done}
     earlier = [json.loads(file.read_text()) for file in arguments.earlier]
     write(arguments.out, functools.reduce(join, [*earlier, marl_eval(logs)]))
     return 1 if failed else 0

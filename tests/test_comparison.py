@@ -98,6 +98,31 @@ def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(
             assert {(task, group.name, str(log.folder)) for log in group.runs} <= plan
 
 
+def test_the_cost_is_that_of_runs_without_a_table(comparison: ModuleType, tmp_path: Path) -> None:
+    everything = Namespace(out=tmp_path, tasks=[], algorithms=[], seeds=[], set=[])
+    todo = list(comparison.jobs(load_yaml(plan(tmp_path)), everything))
+    assert comparison.cost(todo, 2) == (
+        "2 of 2 runs are to do: 0 M env steps, some 0.0 hours of a device, 0.0 hours on 2"
+    )
+    on_box = list(comparison.jobs(load_yaml(comparison.SPEC), everything))[:2]
+    (on_box[0].folder / "checkpoints.csv").parent.mkdir(parents=True)
+    (on_box[0].folder / "checkpoints.csv").touch()
+    assert comparison.cost(on_box, 1).startswith("1 of 2 runs are to do: 20 M env steps, ")
+
+
+def test_every_algorithm_in_the_plan_is_tuned_by_as_many_trials(
+    comparison: ModuleType, tmp_path: Path
+) -> None:
+    everything = Namespace(out=tmp_path, tasks=[], algorithms=[], seeds=[1], set=[])
+    compared = {job.algorithm for job in comparison.jobs(load_yaml(comparison.SPEC), everything)}
+    trials = list(comparison.jobs(load_yaml(BENCHMARKS / "tuning.yaml"), everything))
+    for algorithm in compared:
+        settings = [job.train for job in trials if job.algorithm == algorithm]
+        assert len(set(settings)) == 3
+    assert len(trials) == 3 * len(compared)
+    assert len({(job.num_env_steps, job.algorithm) for job in trials}) == len(compared)
+
+
 def plan(folder: Path) -> Path:
     """Write a plan of two short runs."""
     path = folder / "plan.yaml"
