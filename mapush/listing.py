@@ -6,7 +6,7 @@ import pkgutil
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING
 from pathlib import Path
@@ -28,9 +28,8 @@ PRESETS = "presets"  # words in place of a folder
 SUITES = "suites"
 
 
-@config.command("mapush list")
-def main(argv: Sequence[str] | None) -> int:
-    """List runs. Return the exit code."""
+def make_list_parser() -> config.Parser:
+    """Build the command line of ``mapush list``."""
     tables: dict[str, str] = {}
     for extension in extensions():
         tables |= extension.tables
@@ -48,7 +47,14 @@ def main(argv: Sequence[str] | None) -> int:
         default="results",
         help=f"folder of runs (default: results), or one word of {words}",
     )
-    arguments = parser.parse(argv)
+    parser.set_defaults(tables=tables)
+    return parser
+
+
+@config.command(make_list_parser)
+def main(arguments: Any) -> int:
+    """List runs. Return the exit code."""
+    tables = arguments.tables
     if arguments.folder == SUITES:
         return _list_words(config.suite_summaries())
     if arguments.folder == PRESETS:
@@ -60,6 +66,7 @@ def main(argv: Sequence[str] | None) -> int:
     root = Path(arguments.folder)
     if not root.is_dir() and arguments.folder != "results":
         meant = suggestion(arguments.folder, (PRESETS, SUITES, *tables))
+        words = ", ".join((PRESETS, SUITES, *tables))
         hint = f"; name one that holds runs, or one word of {words}"
         raise ConfigError(f"{root} is no folder{meant or hint}")
     runs = sorted(
@@ -107,9 +114,8 @@ def _run_line(run: Path) -> str:
     return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}"
 
 
-@config.command("mapush settings")
-def settings(argv: Sequence[str] | None) -> int:
-    """List settings. Return the exit code."""
+def make_settings_parser() -> config.Parser:
+    """Build the command line of ``mapush settings``."""
     parser = config.Parser(
         prog="mapush settings",
         description="Settings with default, range and meaning.",
@@ -124,7 +130,12 @@ def settings(argv: Sequence[str] | None) -> int:
         "(default: all settings)",
     )
     config.add_import(parser)
-    arguments = parser.parse(argv)
+    return parser
+
+
+@config.command(make_settings_parser)
+def settings(arguments: Any) -> int:
+    """List settings. Return the exit code."""
     pattern = arguments.pattern
     lines = [line for line in setting_lines() if pattern.lower() in line.lower()]
     if not lines:

@@ -19,7 +19,7 @@ from harl_mapush.config.sections import SECTIONS, all_classes
 from harl_mapush.config.suites import load_suite
 from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
-from harl_mapush.process import write_error
+from harl_mapush.process import library_lines, say, write_error
 from mqe.config import (
     ConfigError,
     assignment,
@@ -236,15 +236,17 @@ def check_writable(flag: str, name: str | None) -> None:
         ) from None
 
 
-def command(program: str) -> Callable[[Callable[[Any], int]], Callable[..., int]]:
-    """Return a decorator: a command then takes ``argv``, or the command line's, and returns its
-    ``exit_code``.
+def command(make_parser: Callable[[], Parser]) -> Callable[[Callable[[Any], int]], Any]:
+    """Return a decorator: a command then takes ``argv``, or the command line's, in place of the
+    parsed arguments. It shows the library's messages, and returns its ``exit_code``.
     """
 
     def decorate(main: Callable[[Any], int]) -> Callable[..., int]:
         @wraps(main)
         def run(argv: Sequence[str] | None = None) -> int:
-            return exit_code(lambda: main(argv), program)
+            parser = make_parser()
+            with library_lines(say):
+                return exit_code(lambda: main(parser.parse(argv)), parser.prog)
 
         return run
 

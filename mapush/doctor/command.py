@@ -7,11 +7,12 @@ The check stops at the first failure and prints a hint for the user. Exit code 0
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.process import library_lines, say
+from harl_mapush.process import say
 from mapush.doctor.stages import Stage, StageError, stages
 from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
@@ -32,18 +33,16 @@ def make_parser() -> config.Parser:
     return parser
 
 
-@config.command(PROGRAM)
-def main(argv: Sequence[str] | None) -> int:
-    """Check the machine by the arguments ``argv``. Return the exit code."""
-    arguments = make_parser().parse(argv)
+@config.command(make_parser)
+def main(arguments: Any) -> int:
+    """Check the machine. Return the exit code."""
     preset = arguments.preset or config.DEFAULT_PRESET
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
-    with library_lines(say):
-        for name, stage in stages().items():
-            say(f"running {name}")  # the last line of a crash
-            if not run_stage(name, stage, cfg, say):
-                say(f"Stopped at stage '{name}'.")
-                return 1
+    for name, stage in stages().items():
+        say(f"running {name}")  # the last line of a crash
+        if not run_stage(name, stage, cfg, say):
+            say(f"Stopped at stage '{name}'.")
+            return 1
     say("Everything works. mapush train --preset smoke trains for a minute.")
     return 0
 

@@ -9,7 +9,7 @@ The exported files need ONNX Runtime, and MuJoCo for the scene, but not this lib
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,9 @@ def make_parser() -> config.Parser:
     return parser
 
 
-@config.command(PROGRAM)
-def main(argv: Sequence[str] | None) -> int:
+@config.command(make_parser)
+def main(arguments: Any) -> int:
     """Export a policy. Return the exit code."""
-    arguments = make_parser().parse(argv)
     out = Path(arguments.target)
     _check_new(out)
     exporter = EXPORTERS.find(arguments.form, "--for")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.process import library_lines, say
+from harl_mapush.process import say
 from mapush.extensions.report.figure_style import SUFFIXES, figure_style
 from mapush.extensions.report.page import page
 from mapush.extensions.report.run_logs import groups, read_run
@@ -48,15 +47,10 @@ def make_parser() -> config.Parser:
     return parser
 
 
-@config.command(PROGRAM)
-@library_lines(say)
-def main(argv: Sequence[str] | None) -> int:
-    """Write a report. Return the exit code."""
-    return _report(make_parser().parse(argv))
-
-
+@config.command(make_parser)
 @figure_style()
-def _report(arguments: Any) -> int:
+def main(arguments: Any) -> int:
+    """Write a report. Return the exit code."""
     from mapush.extensions.report import figures
 
     out = Path(arguments.out)

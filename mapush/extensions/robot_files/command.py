@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.process import library_lines, say
+from harl_mapush.process import say
 from mapush.extensions.robot_files.reader import SUFFIXES, read_robot_file
 from mqe.config import ConfigError, dump_yaml
 from mqe.world.robots import robot_file
@@ -37,11 +36,9 @@ def make_parser() -> config.Parser:
     return parser
 
 
-@config.command(PROGRAM)
-@library_lines(say)
-def main(argv: Sequence[str] | None) -> int:
+@config.command(make_parser)
+def main(arguments: Any) -> int:
     """Read a robot. Return the exit code."""
-    arguments = make_parser().parse(argv)
     _, file = robot_file(arguments.file) or ("", Path())
     if file.suffix not in SUFFIXES or not file.is_file():
         raise ConfigError(

@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,10 +69,9 @@ def make_parser() -> config.Parser:
     return parser
 
 
-@config.command(PROGRAM)
-def main(argv: Sequence[str] | None) -> int:
-    """Run a sweep by the arguments ``argv``. Return the exit code."""
-    arguments = make_parser().parse(argv)
+@config.command(make_parser)
+def main(arguments: Namespace) -> int:
+    """Run a sweep. Return the exit code."""
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError(f"optuna is missing; {install('sweep')}")
     from mapush.extensions.sweep.space import SETTINGS, SWEEP
