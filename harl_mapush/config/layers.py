@@ -23,55 +23,15 @@ from mqe.config import (
     ConfigError,
     build,
     check_values,
+    load_yaml,
     merge,
     unknown,
 )
 from mqe.registry import TASK_ALIASES, TASKS
 
 _DEFAULT_NAMES = {"task": DEFAULT_TASK, "algorithm": DEFAULT_ALGORITHM}
-# Files of mapush 0.3 have these keys. At these values they have no effect.
-_KEYS_OF_0_3: dict[str, dict[str, Any]] = {
-    "sim": {
-        "python": None,
-        "step_timeout": 4.0,
-        "start_timeout": 300.0,
-        "contact_pairs": None,
-    },
-    "env": {"actuators": "reference", "team_sizes": []},
-    "task": {
-        "shape_friction": [0.2, 1.0],
-        "costs": [],
-        "max_robots": 8,
-    },
-    "network": {"normalize_obs": False},
-    "runner": {
-        "engine": "local",
-        "update_ratio": None,
-        "max_policy_lag": 64,
-        "evaluation_interval": None,
-        "evaluation_envs": 50,
-        "evaluation_episodes": 100,
-        "matmul_precision": "high",
-    },
-    "logger": {
-        "tags": "own",
-        "film_interval": None,
-        "wandb": "off",
-        "wandb_project": "mapush",
-        "broken_worlds": 5,
-    },
-    "algorithm": {
-        "num_atoms": 0,
-        "value_bound": 5.0,
-        "normalize_returns": True,
-        "agent_learning_rates": [],
-        "cost_limit": None,
-        "use_gae": True,
-        "value_norm_beta": None,
-        "action_aggregation": "prod",
-        "cost_learning_rate": 0.1,
-    },
-}
+# Keys in files of mapush 0.3 by section, and the values at which they have no effect
+_KEYS_OF_0_3 = load_yaml(Path(__file__).with_name("keys_of_0_3.yaml"))
 
 
 def _leave_out_folder(logger: dict[str, Any], named: Mapping[str, Any]) -> list[str]:

@@ -5,65 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from mqe.config import printable, type_hints
+from mqe.config import load_yaml, printable, type_hints
 from mqe.extensions import Registry
 
-# Names in HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab, whose unit is ours
-NAMES = {
-    "lr": "algorithm.learning_rate",
-    "actor_lr": "algorithm.learning_rate",
-    "critic_lr": "algorithm.critic_learning_rate",
-    "ppo_epoch": "algorithm.num_epochs",
-    "n_epochs": "algorithm.num_epochs",
-    "update_epochs": "algorithm.num_epochs",
-    "num_learning_epochs": "algorithm.num_epochs",
-    "critic_epoch": "algorithm.critic_num_epochs",
-    "actor_num_mini_batch": "algorithm.num_minibatches",
-    "critic_num_mini_batch": "algorithm.critic_num_minibatches",
-    "num_mini_batches": "algorithm.num_minibatches",
-    "gae_lambda": "algorithm.lam",
-    "tau": "algorithm.polyak",
-    "learning_starts": "algorithm.warmup",
-    "clip_range": "algorithm.clip_param",
-    "clip_coef": "algorithm.clip_param",
-    "ent_coef": "algorithm.entropy_coef",
-    "vf_coef": "algorithm.value_loss_coef",
-    "episode_length": "runner.num_steps",
-    "n_steps": "runner.num_steps",
-    "num_steps_per_env": "runner.num_steps",
-    "total_timesteps": "runner.num_env_steps",
-    "hidden_dims": "network.hidden_sizes",
-    "n_envs": "env.num_envs",
-    "parallel_env_num": "env.num_envs",
-    "algorithm": "algorithm.name",
-    "env_name": "task.name",
-    "max_queue_size": "runner.queue_blocks",
-    "num_collectors": "runner.collectors",
-    "log_dir": "logger.out_dir",
-    "experiment_name": "logger.exp_name",
-}
-NOTHING = {
-    "headless": "training never opens a window; leave it out",
-    "use_tensorboard": "every run writes curves for TensorBoard; leave it out",
-    "eval_interval": "to measure every checkpoint say mapush test RUN --all_checkpoints",
-    "save_interval": "say --set runner.checkpoint_interval=ENV_STEPS (env steps, not rollouts)",
-    "record_video": "to film a team say mapush play CHECKPOINT --record FILE",
-    "warmup_episodes": "say --set algorithm.warmup=TRANSITIONS (transitions, not episodes)",
-    "warmup_steps": "say --set algorithm.warmup=TRANSITIONS",
-    "max_iterations": "say --num_env_steps ENV_STEPS (iterations x runner.num_steps x "
-    "task.decision_period x env.num_envs)",
-    "async": "for collectors say mapush train --set runner.collectors=N --max_wall_time 30s",
-    "gpus": "for several GPUs say torchrun --nproc_per_node N -m harl_mapush.train",
-    "sim_device": "say --device",
-    "rl_device": "say --device",
-    "checkpoint": "to continue a run say --resume RUN, to start from its networks --init_from RUN",
-    "load_run": "say --resume RUN",
-    "render": "to watch say mapush play CHECKPOINT",
-    "cuda": "say --device cuda",
-    "cuda_debug": "to find a fault on a GPU say CUDA_LAUNCH_BLOCKING=1 mapush doctor",
-}
+_TABLES = load_yaml(Path(__file__).with_name("other_names.yaml"))
+NAMES: dict[str, str] = _TABLES["names"]
+NOTHING: dict[str, str] = _TABLES["hints"]
 
 
 class OtherFlag(NamedTuple):

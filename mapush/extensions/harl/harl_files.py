@@ -29,6 +29,7 @@ from harl_mapush.config.other_names import NAMES, NOTHING, TRAIN_FLAGS, OtherFla
 from harl_mapush.learning.settings import OnPolicyCfg
 from mapush.extensions.harl.harl_settings import (
     ALGORITHM_KEYS,
+    KEYS,
     NETWORK_KEYS,
     algorithm_cfg,
     as_count,
@@ -44,37 +45,8 @@ CONFIG = "config.json"
 MODELS = "models"
 UPSTREAM_ONLY = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
 
-# Keys of env_args that give way to another key.
-_OVERRULED = {
-    "env.num_envs": "train.n_rollout_threads",
-    "runner.seed": "seed.seed",
-}
-# Keys with the same effect as upstream, besides those of ``keys_of``. Upstream writes them all.
-_HONOURED = {
-    "seed.seed",
-    "device.cuda",
-    "device.torch_threads",
-    "train.n_rollout_threads",
-    "train.num_env_steps",
-    "train.episode_length",
-    "train.log_interval",
-    "train.eval_interval",
-    "train.use_linear_lr_decay",
-    "model.use_naive_recurrent_policy",
-    "model.use_recurrent_policy",
-    "algo.use_max_grad_norm",
-}
-# Keys that say nothing without others.
-_DEPENDENT = {"render.render_episodes", "eval.n_eval_rollout_threads", "eval.eval_episodes"}
-# Values that have no effect upstream either.
-_WITHOUT_EFFECT_IF = {
-    "seed.seed_specify": True,
-    "train.model_dir": None,
-    "eval.use_eval": False,
-    "render.use_render": False,
-    "algo.use_gae": True,
-    "algo.action_aggregation": "prod",
-}
+_HONOURED = frozenset(KEYS["honoured"])
+_WITHOUT_EFFECT_IF = KEYS["without_effect_if"]
 _OUR_SECTIONS = {*SECTIONS, "base"} - {"logger"}
 
 
@@ -230,8 +202,9 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], list[str]]:
     ignored = [f"env_args.{key}" for key in given if key not in used_keys]
 
     settings = {key: value for key, value in given.items() if key in used_keys}
-    for key in [key for key in settings if long_key(key) in _OVERRULED]:
-        section, name = _OVERRULED[long_key(key)].split(".")
+    overruled = KEYS["overruled"]
+    for key in [key for key in settings if long_key(key) in overruled]:
+        section, name = overruled[long_key(key)].split(".")
         if settings.pop(key) != file.algo_args.get(section, {}).get(name):
             ignored.append(f"env_args.{key}")
     resolve_settings(settings)  # raises for invalid values
@@ -259,7 +232,7 @@ def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], 
         return Path(str(value)) == Path("results")
     if algo == "mappo" and key == "algo.fixed_order":  # no effect upstream either
         return True
-    return key in _HONOURED | _DEPENDENT | keys_of(algo)
+    return key in _HONOURED.union(KEYS["dependent"], keys_of(algo))
 
 
 def config_beside(models: Path) -> Path | None:

@@ -3,69 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from mqe.config import ConfigError, build
+from mqe.config import ConfigError, build, load_yaml
 
-NETWORK_KEYS = {
-    "hidden_sizes": "hidden_sizes",
-    "activation_func": "activation",
-    "use_feature_normalization": "use_feature_normalization",
-    "initialization_method": "initialization_method",
-    "gain": "gain",
-    "std_x_coef": "std_x_coef",
-    "std_y_coef": "std_y_coef",
-    "recurrent_n": "num_recurrent_layers",
-    "data_chunk_length": "chunk_length",
-}
-ALGORITHM_KEYS = {
-    "lr": "learning_rate",
-    "critic_lr": "critic_learning_rate",
-    "opti_eps": "adam_eps",
-    "weight_decay": "weight_decay",
-    "ppo_epoch": "num_epochs",
-    "a2c_epoch": "num_epochs",
-    "critic_epoch": "critic_num_epochs",
-    "actor_num_mini_batch": "num_minibatches",
-    "critic_num_mini_batch": "critic_num_minibatches",
-    "clip_param": "clip_param",
-    "use_clipped_value_loss": "use_clipped_value_loss",
-    "entropy_coef": "entropy_coef",
-    "value_loss_coef": "value_loss_coef",
-    "max_grad_norm": "max_grad_norm",
-    "gamma": "gamma",
-    "gae_lambda": "lam",
-    "use_huber_loss": "use_huber_loss",
-    "huber_delta": "huber_delta",
-    "use_policy_active_masks": "use_policy_active_masks",
-    "share_param": "share_param",
-    "fixed_order": "fixed_order",
-    "kl_threshold": "kl_threshold",
-    "ls_step": "line_search_steps",
-    "accept_ratio": "accept_ratio",
-    "backtrack_coeff": "backtrack_coeff",
-    "use_valuenorm": "use_value_norm",
-    "use_proper_time_limits": "use_proper_time_limits",
-}
-
-TRAIN_KEYS = ("use_valuenorm", "use_linear_lr_decay", "use_proper_time_limits")
-MODEL_KEYS = (
-    *NETWORK_KEYS,
-    "lr",
-    "critic_lr",
-    "opti_eps",
-    "weight_decay",
-    "use_naive_recurrent_policy",
-    "use_recurrent_policy",
-)
-
-# Keys of ALGORITHM_KEYS that upstream's algorithm does not read; the others do not read a2c_epoch.
-_UNREAD = {
-    "haa2c": ("ppo_epoch",),
-    "hatrpo": ("ppo_epoch", "a2c_epoch", "actor_num_mini_batch", "entropy_coef"),
-}
+KEYS = load_yaml(Path(__file__).with_name("keys.yaml"))
+NETWORK_KEYS: dict[str, str] = KEYS["network"]
+ALGORITHM_KEYS: dict[str, str] = KEYS["algorithm"]
 
 _T = TypeVar("_T")
 
@@ -111,7 +58,7 @@ def keys_of(name: str) -> set[str]:
 def _algorithm_keys(name: str) -> dict[str, str]:
     """Return the keys of ``ALGORITHM_KEYS`` that upstream's algorithm ``name`` reads."""
     fields = ALGORITHMS[name].cfg.__dataclass_fields__
-    unread = _UNREAD.get(name, ("a2c_epoch",))
+    unread = KEYS["unread"].get(name, ("a2c_epoch",))
     return {
         theirs: ours
         for theirs, ours in ALGORITHM_KEYS.items()
@@ -161,8 +108,8 @@ def _switch(harl: Mapping[str, Any], name: str) -> bool:
 
 def dotted(name: str) -> str:
     """Return HARL's key with its section in front. Upstream ignores it in other sections."""
-    if name in TRAIN_KEYS:
+    if name in KEYS["train"]:
         return f"train.{name}"
-    if name in MODEL_KEYS:
+    if name in NETWORK_KEYS or name in KEYS["model"]:
         return f"model.{name}"
     return f"algo.{name}"
