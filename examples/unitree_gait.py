@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.process import say
 from mapush.export import models, onnx_files
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
@@ -174,7 +175,7 @@ def write(request: ExportRequest) -> dict[str, float]:
     description = describe_policy(str(request.folder))
     robot = ROBOTS[description.robot]
     if robot.name != ROBOT:
-        request.say(
+        say(
             f"Note: Unitree has such a controller for the {ROBOT}, and this gait is a "
             f"{robot.name}'s."
         )

@@ -29,7 +29,7 @@ def run(cfg: RunCfg, start: Start) -> int:
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     if cfg.runner.collectors:
         cfg = collector_settings.settled(cfg)
-    machine = choose_machine(cfg.sim, cfg.runner, launched, say)
+    machine = choose_machine(cfg.sim, cfg.runner, launched)
 
     with ExitStack() as stack:
         stack.enter_context(exhaustion_named(cfg.env.num_envs))
@@ -60,13 +60,13 @@ def run(cfg: RunCfg, start: Start) -> int:
             if ranks.is_first:
                 for line in notes:
                     say(f"Note: {line}.")
-            start.load(built.trainer, built.env.num_agents, cfg.algorithm, state, say)
+            start.load(built.trainer, built.env.num_agents, cfg.algorithm, state)
 
         # Make the folder, or remove the incomplete files of a resumed run.
         folder = start.folder
         with ranks.together():
             if ranks.is_first:
-                folder = start.open_folder(stack, say)
+                folder = start.open_folder(stack)
         start = start._replace(folder=ranks.gather(folder)[0])
 
         cfg = _stored_settings(cfg, machine, ranks.size, built.env.num_agents)

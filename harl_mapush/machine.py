@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from harl_mapush.distributed.launch import Launch
+from harl_mapush.process import say
 from harl_mapush.run_settings import RunnerCfg
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, resolve_sim, slow_choice
@@ -21,12 +22,10 @@ class Machine(NamedTuple):
     learner: torch.device
 
 
-def choose_machine(
-    sim: SimCfg, runner: RunnerCfg, launched: Launch, say: Callable[[str], None]
-) -> Machine:
+def choose_machine(sim: SimCfg, runner: RunnerCfg, launched: Launch) -> Machine:
     """Return this rank's simulator and devices. Raise ConfigError for missing ones.
 
-    ``say`` reports a slow simulator.
+    A line tells of a slow simulator.
     """
     slow = slow_choice(sim)
     if slow is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from harl_mapush.config import RunCfg
 from harl_mapush.parts import Parts
+from harl_mapush.process import say
 from harl_mapush.runs import checkpoint, exported, init_from, named_files, resume, run_folder
 from harl_mapush.runs.named_files import NamedFiles
 from harl_mapush.runs.record import RunRecord
@@ -76,7 +76,6 @@ class Start(NamedTuple):
         num_agents: int,
         algorithm: Any,
         state: dict[str, Any] | None,
-        say: Callable[[str], None],
     ) -> None:
         """Load the saved ``state``, or the initial networks, with the section ``algorithm``."""
         if self.saved is not None and state is not None:
@@ -85,7 +84,7 @@ class Start(NamedTuple):
             networks = trainer.algorithm.networks
             say(f"{init_from.load(self.init_from, networks, num_agents, algorithm)}.")
 
-    def open_folder(self, stack: ExitStack, say: Callable[[str], None]) -> Path:
+    def open_folder(self, stack: ExitStack) -> Path:
         """Return a new run folder, or a saved run's without partial files."""
         if self.saved is None:
             return stack.enter_context(run_folder.new_run_dir(self.folder, is_named=self.is_named))

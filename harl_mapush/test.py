@@ -209,7 +209,7 @@ def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: partial[Film] 
     seed_everything(cfg.runner.seed)
 
     if film is not None:
-        made = filming.make(cfg, folder or arguments.policy, film, say)
+        made = filming.make(cfg, folder or arguments.policy, film)
         say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."
@@ -218,13 +218,13 @@ def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: partial[Film] 
 
     if arguments.mode == "viewer":
         team = folder or arguments.policy
-        outcomes = watch(cfg, team, arguments.num_episodes, arguments.web, say, arguments.host)
+        outcomes = watch(cfg, team, arguments.num_episodes, arguments.web, arguments.host)
         say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
 
     suite = command.find_suite(cfg, arguments)
     command.write_head(cfg, suite, folder)
-    return command.calculate(cfg, suite, folder, arguments, say)
+    return command.calculate(cfg, suite, folder, arguments)
 
 
 def _settings(folder: Path | None, arguments: Any) -> RunCfg:

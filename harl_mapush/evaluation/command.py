@@ -12,10 +12,11 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.config import RunCfg, Suite
 from harl_mapush.evaluation.episodes import MOST_EPISODES
-from harl_mapush.evaluation.measuring import Say, describe, measure
+from harl_mapush.evaluation.measuring import describe, measure
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player
 from harl_mapush.evaluation.tables import as_csv
+from harl_mapush.process import say
 from harl_mapush.runs import evaluation_worlds, run_folder
 from mqe.config import ConfigError, flatten, merge
 from mqe.registry import resolve_sim
@@ -116,7 +117,7 @@ def _check_examination(suite: Suite, arguments: Any) -> None:
             )
 
 
-def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say: Say) -> int:
+def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any) -> int:
     """Measure a team in a suite and return the exit code.
 
     ``folder`` is the checkpoint's. None: the command line names a policy without training.
@@ -128,7 +129,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
         _write_json(arguments.json, metrics)
         return 0
 
-    player = _player(cfg, suite, folder, arguments, say)
+    player = _player(cfg, suite, folder, arguments)
     if suite.conditions:
         _write_rows(player.conditions(arguments.only), arguments)
         return 0
@@ -152,7 +153,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
     return 0
 
 
-def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say: Say) -> Player:
+def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any) -> Player:
     """Return the suite's player with the episodes and seeds of the command line."""
     flags = config.flag_values(argparse.Namespace(**{**vars(arguments), "suite": None}))
     num_episodes = arguments.num_episodes or suite.episodes
@@ -172,7 +173,6 @@ def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say:
         arguments.policy,
         tuple(arguments.seeds or seeds),
         num_episodes,
-        say,
     )
 
 

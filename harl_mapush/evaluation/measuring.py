@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harl_mapush.config import RunCfg
@@ -20,8 +20,6 @@ from mqe.config import ConfigError
 from mqe.registry import TASKS
 from mqe.tasks.episode_report import Metrics, Report, rate, with_interval
 from mqe.world.scene import STEP_DT
-
-Say = Callable[[str], None]
 
 
 def measure(request: Request) -> dict[str, Any]:

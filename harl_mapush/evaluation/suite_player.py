@@ -14,11 +14,11 @@ from harl_mapush.config import RunCfg, Suite
 from harl_mapush.config.suites import ONE_FEWER, SCRIPTS
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import (
-    Say,
     headline,
     measure,
     report_of,
 )
+from harl_mapush.process import say
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.extensions import Registry
@@ -35,7 +35,7 @@ class Examination(NamedTuple):
     """A measurement that builds its own worlds."""
 
     # From a checkpoint's settings, its folder, a device and a function that reports progress.
-    measure: Callable[[RunCfg, Path, torch.device, Say], dict[str, Any]]
+    measure: Callable[[RunCfg, Path, torch.device, Callable[[str], None]], dict[str, Any]]
     settings: tuple[str, ...] = ()  # dotted names in ``env`` and ``task`` that it takes
 
 
@@ -52,7 +52,6 @@ class Player:
     function: str | None
     seeds: tuple[int, ...]
     num_episodes: int
-    say: Say
 
     def request(self, changes: Mapping[str, Any] | None = None) -> Request:
         """Return a request for the team's episodes in the suite's worlds, with ``changes``."""
@@ -80,13 +79,13 @@ class Player:
             try:
                 metrics = measure(self._other(request, policy))
             except ConfigError as error:
-                self.say(f"Note: {policy} is left out: {error}")
+                say(f"Note: {policy} is left out: {error}")
                 continue
             keys = (name, interval_key(name), "num_episodes")
             compared[policy] = {key: metrics[key] for key in keys if key in metrics}
             label = f"{policy}, on the same starts"
             count = metrics["num_episodes"]
-            self.say(f"{label:<40}{with_interval(metrics, name)}, n = {count}")
+            say(f"{label:<40}{with_interval(metrics, name)}, n = {count}")
         return compared
 
     def _policies(self, request: Request) -> list[str]:
@@ -152,10 +151,10 @@ class Player:
         requests = [self.request(changes) for changes in conditions.values()]
         metric = headline(requests[0].cfg)
         count = self.num_episodes * len(self.seeds)
-        self.say(f"{metric}, n = {count} for each condition, 95 % intervals")
+        say(f"{metric}, n = {count} for each condition, 95 % intervals")
         for name, request in zip(conditions, requests, strict=True):
             metrics = measure(request)
-            self.say(f"  {name:<33} {with_interval(metrics, metric)}")
+            say(f"  {name:<33} {with_interval(metrics, metric)}")
             yield {"condition": name, "seeds": list(self.seeds), **metrics}
 
     def checkpoints(self, run: Path) -> Iterator[dict[str, Any]]:
@@ -169,10 +168,10 @@ class Player:
         folders = checkpoint.all_checkpoints(run)
         requests = [replace(request, folder=folder) for _, folder in folders]
         shares: list[float] = []
-        self.say(f"{'env steps':>14}  {name}, n = {self.num_episodes * len(self.seeds)}")
+        say(f"{'env steps':>14}  {name}, n = {self.num_episodes * len(self.seeds)}")
         for (env_steps, folder), one in zip(folders, requests, strict=True):
             metrics = measure(one)
-            self.say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
+            say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
             shares.append(metrics[name] or 0.0)
             yield _row(folder, env_steps, False, metrics)
 
@@ -182,7 +181,7 @@ class Player:
         fresh = tuple(range(first, first + len(self.seeds)))
         again = measure(replace(requests[best], seeds=fresh))
         seeds = " ".join(map(str, fresh))
-        self.say(
+        say(
             f"{env_steps:>14,}  {with_interval(again, name)}  the best again, on fresh seeds "
             f"({seeds})"
         )

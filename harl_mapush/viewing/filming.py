@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,12 +66,12 @@ def asked_for(arguments: Any) -> partial[Film] | None:
     return partial(film, episodes=arguments.num_episodes)
 
 
-def make(cfg: RunCfg, team: Path | str, film: partial[Film], say: Callable[[str], None]) -> Film:
-    """Film a checkpoint or a named policy. ``say`` receives lines of progress."""
+def make(cfg: RunCfg, team: Path | str, film: partial[Film]) -> Film:
+    """Film a checkpoint or a named policy."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         title = f"seed {cfg.runner.seed}"
-        return film(env, load_policy(team, cfg, env), title=title, say=say)
+        return film(env, load_policy(team, cfg, env), title=title)
     finally:
         env.close()
 

@@ -21,7 +21,6 @@ def watch(
     team: Path | str,
     num_episodes: int | None,
     port: int | None,
-    say: Callable[[str], None],
     host: str | None = None,
 ) -> list[str]:
     """Show a checkpoint or a named policy until the viewer closes. Return the outcomes.
@@ -39,7 +38,7 @@ def watch(
         scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
         most_episodes = math.inf if num_episodes is None else num_episodes
         player = Player(env, _policies(cfg, team, env), scale, most_episodes)
-        return show(player, port, say, host)
+        return show(player, port, host)
     finally:
         env.close()
 

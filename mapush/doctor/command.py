@@ -7,7 +7,6 @@ The check stops at the first failure and prints a hint for the user. Exit code 0
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from harl_mapush import config
@@ -40,14 +39,14 @@ def main(arguments: Any) -> int:
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
     for name, stage in stages().items():
         say(f"running {name}")  # the last line of a crash
-        if not run_stage(name, stage, cfg, say):
+        if not run_stage(name, stage, cfg):
             say(f"Stopped at stage '{name}'.")
             return 1
     say("Everything works. mapush train --preset smoke trains for a minute.")
     return 0
 
 
-def run_stage(name: str, stage: Stage, cfg: RunCfg, tell: Callable[[str], None]) -> bool:
+def run_stage(name: str, stage: Stage, cfg: RunCfg) -> bool:
     """Run a stage and tell its result. Return whether it passed: any exception is its failure."""
     start = time.perf_counter()
     has_passed = False
@@ -63,7 +62,7 @@ def run_stage(name: str, stage: Stage, cfg: RunCfg, tell: Callable[[str], None])
     except Exception as error:  # errors of any kind are what a stage is for
         detail = f"{type(error).__name__}: {' '.join(str(error).split())}"
     status = "passed" if has_passed else "failed"
-    tell(f"{status:<8}{name:<12}{detail} ({time.perf_counter() - start:.1f} s)")
+    say(f"{status:<8}{name:<12}{detail} ({time.perf_counter() - start:.1f} s)")
     if not has_passed:
-        tell(f"{'':<8}what to do: {hint}")
+        say(f"{'':<8}what to do: {hint}")
     return has_passed

@@ -76,7 +76,7 @@ def main(arguments: Any) -> int:
         raise ConfigError(f"--hub {arguments.hub}: needs --for policy; add it, or leave out --hub")
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
-    request = ExportRequest(cfg, folder, arguments.checkpoint, out, arguments.last, say)
+    request = ExportRequest(cfg, folder, arguments.checkpoint, out, arguments.last)
     exporter.check(request)
     seed_everything(cfg.runner.seed)
     out.parent.mkdir(parents=True, exist_ok=True)

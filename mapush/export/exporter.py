@@ -18,7 +18,6 @@ class ExportRequest(NamedTuple):
     name: str  # of the checkpoint, as the user wrote it
     out: Path  # an empty folder
     last: int  # number of a run's last checkpoints to average
-    say: Callable[[str], None]  # takes lines for the user
 
 
 class Exporter(NamedTuple):

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from harl_mapush.process import say
 from harl_mapush.runs import checkpoint, exported
 from harl_mapush.runs.run_folder import checkpoints
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
@@ -39,7 +40,7 @@ def write(request: ExportRequest) -> dict[str, float]:
     folders = [request.folder]
     if request.last > 1:
         folders = last_checkpoints(Path(request.name), request.last)
-        request.say(f"The mean of {', '.join(folder.name for folder in folders)}.")
+        say(f"The mean of {', '.join(folder.name for folder in folders)}.")
     average(folders, request.out)
     return {}
 

@@ -189,9 +189,9 @@ class Player(Observer):
 
 
 # Live viewers. Each shows a player until it has played its episodes, and returns their outcomes.
-# Arguments: the player; a page's port, or None for any port and an open browser; a function for
-# lines to the user; a proxy's host name, or None.
-Viewer = Callable[[Player, int | None, Callable[[str], None], str | None], list[str]]
+# Arguments: the player; a page's port, or None for any port and an open browser; a proxy's host
+# name, or None.
+Viewer = Callable[[Player, int | None, str | None], list[str]]
 VIEWERS: Registry[Viewer] = Registry("viewer")
 
 

@@ -6,8 +6,9 @@ drawn.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from mqe.viewer.offscreen import SceneRenderer, choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Recording
 from mqe.world.scene import Scene
 
+_LOG = logging.getLogger(__name__)
 HOLD_S = 2.0  # [s] duration of an episode's last picture, with its outcome
 _LINE_HEIGHT = 24  # lines of text that would fill a picture
 
@@ -58,7 +60,6 @@ def record(
     angle: Angle = CAMERAS["follow"],
     title: str = "",
     speed: float = 1.0,
-    say: Callable[[str], None] = lambda line: None,
 ) -> Film:
     """Film ``episodes`` episodes of the first world, at most ``seconds`` [s], as .mp4.
 
@@ -87,7 +88,7 @@ def record(
                 break
             played.append(episode)
             room -= len(episode.states) + HOLD_S * speed / frame_time
-    say(f"{path}: {len(played)} episodes are simulated; the film is drawn.")
+    _LOG.info("%s: %d episodes are simulated; the film is drawn.", path, len(played))
     pictures = _Pictures(size, speed / frame_time, frame_time, angle, title)
     limit = math.ceil(seconds * pictures.rate) if math.isfinite(seconds) else None
     return _draw(path, env.scene, played, pictures, limit)

@@ -11,19 +11,20 @@ from harl_mapush.runs.resume import SavedRun
 from harl_mapush.start import Start
 
 
-def test_a_saved_run_without_a_checkpoint_starts_with_its_initial_networks(monkeypatch) -> None:
+def test_a_saved_run_without_a_checkpoint_starts_with_its_initial_networks(
+    monkeypatch, capsys
+) -> None:
     cfg, _ = config.resolve({}, {"runner": {"init_from": "pretrained:cuboid"}})
     loaded: list[Any] = []
-    said: list[str] = []
     monkeypatch.setattr(start.init_from, "load", lambda *words: loaded.append(words) or "Loaded")
     trainer = cast(Any, SimpleNamespace(algorithm=SimpleNamespace(networks={})))
     saved = SavedRun(Path("run"), None, 0)
     for begin in (Start.anew(cfg, "train"), Start.again(saved, cfg, "train")):
         state = begin.read_state()
         assert state is None
-        begin.load(trainer, 2, cfg.algorithm, state, said.append)
+        begin.load(trainer, 2, cfg.algorithm, state)
     assert [words[0] for words in loaded] == ["pretrained:cuboid"] * 2
-    assert said == ["Loaded."] * 2
+    assert capsys.readouterr().out == "Loaded.\n" * 2
 
 
 def test_a_new_run_has_the_folder_of_its_settings_or_one_of_its_own(monkeypatch) -> None:

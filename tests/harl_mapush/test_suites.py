@@ -144,7 +144,7 @@ def test_files_of_a_checkout_come_from_that_checkout() -> None:
 def test_a_shipped_policy_is_measured_in_the_suite_of_its_name(monkeypatch) -> None:
     played: list[tuple[str | None, str]] = []
 
-    def calculate(cfg, suite, folder, arguments, say) -> int:
+    def calculate(cfg, suite, folder, arguments) -> int:
         played.append((suite.name, cfg.task.spawn))
         return 0
 

@@ -11,13 +11,14 @@ import tempfile
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import mujoco
 
+from harl_mapush.process import say
 from mqe.config import ConfigError
 from mqe.viewer.looks import shown_model
 from mqe.viewer.player import Player
@@ -41,12 +42,7 @@ _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 _has_served = threading.Event()  # set by the only page of this process
 
 
-def show(
-    player: Player,
-    port: int | None,
-    say: Callable[[str], None],
-    host: str | None = None,
-) -> list[str]:
+def show(player: Player, port: int | None, host: str | None = None) -> list[str]:
     """Serve a player until it has played its episodes. Return their outcomes.
 
     ``port`` is the page's, 0 for the first free one. None also opens a browser if there is a

@@ -204,7 +204,9 @@ def test_what_cannot_be_is_refused_in_one_line(words: str, message: str, capsys)
     assert error.count("\n") == 1
 
 
-def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monkeypatch) -> None:
+def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(
+    tmp_path, monkeypatch, capsys
+) -> None:
     rates = {"100": 0.5, "300": 0.9, "200": 0.7}
     for name in rates:
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
@@ -220,8 +222,7 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
         }
 
     monkeypatch.setattr("harl_mapush.evaluation.suite_player.measure", measured)
-    said: list[str] = []
-    player = Player(Suite(), {}, None, "zero", (0, 1), 10, said.append)
+    player = Player(Suite(), {}, None, "zero", (0, 1), 10)
     rows = list(player.checkpoints(tmp_path))
     assert measured_requests == [("100", (0, 1)), ("200", (0, 1)), ("300", (0, 1)), ("300", (2, 3))]
     assert [(row["env_steps"], row["is_fresh"]) for row in rows] == [
@@ -231,7 +232,7 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
         (300, True),
     ]
     assert (
-        said[-1].split()
+        capsys.readouterr().out.splitlines()[-1].split()
         == "300 0.800 (0.700 to 0.900) the best again, on fresh seeds (2 3)".split()
     )
     table = list(csv.DictReader(as_csv(rows).splitlines()))

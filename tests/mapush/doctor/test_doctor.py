@@ -113,16 +113,15 @@ def test_it_is_a_command(few_worlds, capsys) -> None:
     assert "--jsn" in capsys.readouterr().err
 
 
-def test_results(cfg) -> None:
+def test_results(cfg, capsys) -> None:
     def lines_of(error: Exception | None) -> list[str]:
         def run(cfg: RunCfg) -> str:
             if error is not None:
                 raise error
             return "well"
 
-        lines: list[str] = []
-        assert run_stage("s", Stage(run, "in general"), cfg, lines.append) == (error is None)
-        return lines
+        assert run_stage("s", Stage(run, "in general"), cfg) == (error is None)
+        return capsys.readouterr().out.splitlines()
 
     failed = "failed  s           "
     to_do = "        what to do: in general"

@@ -174,7 +174,7 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
 def test_a_world_is_played_without_a_checkpoint(walking, monkeypatch, argv, policy) -> None:
     shown = []
 
-    def show(player, port, say, host) -> list[str]:
+    def show(player, port, host) -> list[str]:
         shown.append((player.controls.policy, list(player.policies)))
         return []
 

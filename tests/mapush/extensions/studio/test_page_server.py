@@ -26,6 +26,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
         studio, "_listening_socket", lambda port: bound.append(listening(port)) or bound[-1]
     )
     lines = []
+    monkeypatch.setattr(studio, "say", lines.append)
     pages = []
 
     def fetch(self, data) -> None:
@@ -44,7 +45,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
     env = make_env(EnvCfg(num_envs=1), cpu, PushCfg(episode_length_s=0.1), seed=1)
     stand = torch.zeros(1, 2, 3)
     player = Player(env, {"zero": lambda: lambda obs: stand}, num_episodes=1)
-    assert studio.show(player, 0, lines.append) == ["time is up"]
+    assert studio.show(player, 0) == ["time is up"]
     env.close()
     assert lines == [f"Open {lines[0].split()[1]} in a browser; Ctrl-C ends it."]
     host, page = pages[0]
