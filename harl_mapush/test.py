@@ -10,14 +10,12 @@ from typing import Any
 
 import torch
 
-from harl_mapush import config
+from harl_mapush import config, viewing
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import command
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.process import library_lines, limit_threads, say, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from harl_mapush.viewing import filming
-from harl_mapush.viewing.watch import watch
 from mqe.config import ConfigError, unknown
 from mqe.registry import resolve_sim
 from mqe.viewer.video import Film
@@ -100,7 +98,7 @@ def _add_viewer(parser: config.Parser) -> None:
         metavar="FILE",
         help="output file for a film (.mp4) in place of the viewer",
     )
-    filming.add_flags(group)
+    viewing.add_film_flags(group)
 
 
 def main(
@@ -120,6 +118,11 @@ def main(
 
     with library_lines(say):
         return config.exit_code(run, program)
+
+
+def play(argv: Sequence[str] | None = None) -> int:
+    """Show a team: ``mapush play``. Return the exit code."""
+    return main(argv, "mapush play", has_calculator=False)
 
 
 def _episodes(outcomes: Sequence[str]) -> str:
@@ -156,7 +159,7 @@ def _main(arguments: Any, program: str) -> int:
         )
     _check_mode(arguments)
     _check_viewer(arguments)
-    film = filming.asked_for(arguments)
+    film = viewing.requested_film(arguments)
     command.check_flags(arguments)
     folder = None
     if arguments.checkpoint is not None:
@@ -209,7 +212,7 @@ def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: partial[Film] 
     seed_everything(cfg.runner.seed)
 
     if film is not None:
-        made = filming.make(cfg, folder or arguments.policy, film)
+        made = viewing.film(cfg, folder or arguments.policy, film)
         say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."
@@ -218,7 +221,7 @@ def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: partial[Film] 
 
     if arguments.mode == "viewer":
         team = folder or arguments.policy
-        outcomes = watch(cfg, team, arguments.num_episodes, arguments.web, arguments.host)
+        outcomes = viewing.watch(cfg, team, arguments.num_episodes, arguments.web, arguments.host)
         say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
 

@@ -24,7 +24,7 @@ COMMANDS: Registry[Command] = Registry("command")
 for _name, _target, _help in (
     ("train", "harl_mapush.train:main", "training of a team"),
     ("test", "harl_mapush.test:main", "success rate and other metrics of a team"),
-    ("play", "mapush.play:main", "a team to watch in a browser"),
+    ("play", "harl_mapush.test:play", "a team to watch in a browser"),
     ("list", "mapush.listing:main", "runs, and the policies that ship with mapush"),
     (
         "settings",

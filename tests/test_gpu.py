@@ -14,7 +14,7 @@ import torch
 import mapush
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.clients.host_copy import to_host
+from harl_mapush.clients.harl.harl_env import to_host
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing

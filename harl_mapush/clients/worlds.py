@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harl_mapush.clients.world_picture import WorldPicture
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 from mqe.vec_env import TimeStep
+from mqe.viewer.camera import cameras
+from mqe.viewer.offscreen import SceneRenderer
+from mqe.viewer.recording import shown_state
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,32 @@ class Worlds:
                 "client of many worlds, such as gymnasium"
             )
         return self.with_num_envs(1)
+
+
+WIDTH = 960  # [pixels]
+HEIGHT = 540  # [pixels]
+
+
+class WorldPicture:
+    """Draws an environment's first world, without a display. The first picture opens a renderer."""
+
+    def __init__(self) -> None:
+        self._renderer: SceneRenderer | None = None
+
+    def draw(self, env: MultiAgentEnv) -> NDArray[np.uint8]:
+        """Return a picture (height, width, 3) of the present state of ``env``."""
+        env.check_open()
+        if self._renderer is None:
+            self._renderer = SceneRenderer(env.scene, (WIDTH, HEIGHT))
+        state = shown_state(env)
+        (camera,) = cameras(env.scene, [state], 1.0, WIDTH / HEIGHT)
+        return self._renderer.draw(state, camera)
+
+    def close(self) -> None:
+        """Free the renderer."""
+        if self._renderer is not None:
+            self._renderer.close()
+        self._renderer = None
 
 
 class ClientEnv:

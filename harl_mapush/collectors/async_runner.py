@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callback import Callback
-from harl_mapush.collectors import health
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.fleet import Fleet
 from harl_mapush.collectors.launchers import CollectionError, FullBlock, StartWorker, start_worker
@@ -147,7 +146,7 @@ class AsyncRunner:
         notes = {report.note for report in reports if report.note is not None}
         num_broken = sum(report.num_broken for report in reports)
         note = monitor.note_broken_worlds(num_broken, "; ".join(sorted(notes)) or None)
-        lines = health.lines(scalars, fleet, self.algorithm, len(self.experience.replay))
+        lines = health_lines(scalars, fleet, self.algorithm, len(self.experience.replay))
         monitor.report(values | scalars, waited_s, span_s - waited_s, note, lines)
         monitor.checkpoint()
 
@@ -203,3 +202,28 @@ def merge_rewards(reports: list[BlockReport], device: torch.device) -> dict[str,
     }
     means["rollout/num_broken"] = sum(report.num_broken for report in reports)
     return {name: torch.tensor(value, device=device) for name, value in means.items()}
+
+
+def health_lines(
+    scalars: Mapping[str, float], fleet: Fleet, team: ReplayLearner, num_stored: int
+) -> tuple[str, ...]:
+    """Return a line about each collector, about storing and about the learner.
+
+    ``scalars`` are the curves of TensorBoard, ``num_stored`` the transitions in the replay buffer.
+    The lines begin as those of MAPush's asynchronous trainer.
+    """
+    workers = [
+        f"[Worker {post.number}] Sent {post.num_transitions} transitions | "
+        f"Rate {scalars.get(f'collector{post.number}/env_steps_per_s', 0.0):.1f} steps/s | "
+        f"Waited {100 * scalars.get(f'collector{post.number}/waited', 0.0):.0f} % | "
+        f"Policy {post.version} (lag {team.num_updates - post.version})"
+        for post in fleet.posts
+    ]
+    return (
+        *workers,
+        f"[BufferFiller] Rate {scalars['ingest/transitions_per_s']:.1f}/s | "
+        f"Buffer {num_stored} | Queue {fleet.num_queued}/{fleet.capacity}",
+        f"[AsyncTrainer] Buffer warmup {min(num_stored, team.cfg.warmup)}/{team.cfg.warmup} | "
+        f"Updates {team.num_updates} (ratio {scalars['learner/update_ratio']:.4g}) | "
+        f"Waited {100 * scalars['learner/waited']:.0f} %",
+    )

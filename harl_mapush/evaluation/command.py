@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,11 @@ from harl_mapush.evaluation.episodes import MOST_EPISODES
 from harl_mapush.evaluation.measuring import describe, measure
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player
-from harl_mapush.evaluation.tables import as_csv
 from harl_mapush.process import say
 from harl_mapush.runs import evaluation_worlds, run_folder
 from mqe.config import ConfigError, flatten, merge
 from mqe.registry import resolve_sim
-from mqe.tasks.episode_report import describe_metrics
+from mqe.tasks.episode_report import describe_metrics, format_metric
 
 # Flags of the calculator alone
 FLAGS = ("json", "csv", "seeds", "all_checkpoints", "team_only", "only")
@@ -199,3 +200,26 @@ def _write_json(name: str | None, values: Any) -> None:
     if name is not None:
         text = json.dumps(values, indent=2, allow_nan=False)
         Path(name).write_text(text + "\n", encoding="utf-8")
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of metrics as CSV, with two columns for an interval and without ``per_seed``."""
+    flat = []
+    for row in rows:
+        cells: dict[str, Any] = {}
+        for name, value in row.items():
+            if isinstance(value, list) and len(value) == 2:
+                cells[f"{name}_low"] = value[0]
+                cells[f"{name}_high"] = value[1]
+            elif isinstance(value, list):
+                cells[name] = format_metric(value)
+            elif not isinstance(value, dict):
+                cells[name] = value
+        flat.append(cells)
+
+    text = io.StringIO()
+    columns = list(dict.fromkeys(name for cells in flat for name in cells))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()

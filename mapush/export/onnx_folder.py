@@ -8,9 +8,9 @@ from typing import Any
 
 from harl_mapush.config import RunCfg
 from mapush.export import description, models, onnx_files
+from mapush.export.description import describe_terminations
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
-from mapush.export.push_episodes import describe_terminations
 from mapush.export.scene_files import least_mujoco, write_scene, write_starts
 from mqe.config import ConfigError
 from mqe.controllers.gait import gait_names, load_gait

@@ -156,7 +156,7 @@ def test_a_shipped_policy_is_measured_in_the_suite_of_its_name(monkeypatch) -> N
 
 def test_a_viewer_without_anything_shows_a_shipped_team(monkeypatch, capsys) -> None:
     shown: list[Path] = []
-    monkeypatch.setattr(test, "watch", lambda cfg, team, *more: shown.append(team) or [])
+    monkeypatch.setattr(test.viewing, "watch", lambda cfg, team, *more: shown.append(team) or [])
     assert cli.main(["play", "--device", "cpu"]) == 0
     assert shown == [checkpoint.resolve("pretrained:cuboid")]
     assert capsys.readouterr().out.startswith("pretrained:cuboid, since no CHECKPOINT is named;")

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from harl_mapush.clients.host_copy import Array, to_host
 from harl_mapush.runner import RewardSums
 from mqe.config import ConfigError, install, unknown
 from mqe.vec_env import VecEnv
@@ -23,6 +22,22 @@ TEAM_REWARDS = ("own", "mean", "sum")
 _MAINTENANCE = 100  # decisions between two calls of grow_buffers, since HARL has no pause for it
 
 Infos = list[dict[int, dict[str, Any]]]
+
+
+Array = NDArray[np.float32]
+
+
+def to_host(*tensors: Tensor) -> list[Array]:
+    """Return tensors as arrays of their shapes, for the caller to keep. Booleans are 0 and 1.
+
+    All tensors are copied in one transfer, from a GPU into page-locked memory. PyTorch reuses the
+    memory once no array is left.
+    """
+    joined = torch.cat([tensor.detach().to(torch.float32).flatten() for tensor in tensors])
+    host = torch.empty(joined.shape, pin_memory=joined.is_cuda)
+    host.copy_(joined)
+    parts = host.split([tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape).numpy() for part, tensor in zip(parts, tensors, strict=True)]
 
 
 class HarlEnv:

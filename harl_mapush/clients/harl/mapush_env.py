@@ -22,7 +22,7 @@ from harl_mapush.clients.flat_settings import (
     team_reward_of,
 )
 from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
-from harl_mapush.clients.world_picture import WorldPicture
+from harl_mapush.clients.worlds import WorldPicture
 from harl_mapush.config import RunCfg, RunnerCfg
 from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import build

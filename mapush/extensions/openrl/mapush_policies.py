@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +20,6 @@ from torch import Tensor
 
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.settings import NetworkCfg
-from mapush.extensions.openrl.mapush_tasks import (
-    NUM_NPCS,
-    object_of,
-    reference_task,
-    values_beside,
-)
 from mapush.extensions.openrl.openrl_files import LOG_STD, MODULE, OpenRLModule, read
 from mqe.config import ConfigError, to_dict
 from mqe.world.objects import OBJECTS
@@ -36,6 +31,51 @@ _TASKS = ("go1push", "go1push_mid")  # MAPush's names of its task
 _UNUSED = "base.mlp.fc_h."  # the template of the middle layers
 _MEAN = "act.action_out.fc_mean"
 _PARTS = ("weight", "bias")
+
+
+TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
+MAX_CHARACTERS = 2**18
+NUM_NPCS = 2  # object and goal marker
+NO_PITCH_LIMIT = 1.6  # [rad] MAPush's limit, which no pitch angle reaches
+_FILES = {"SmallBox": "cuboid", "SuperSmallTblock": "tblock", "BigCylinder": "cylinder"}
+_SETTING = re.compile(
+    r"^\s+(num_agents|num_npcs|file_npc)\s*=\s*[\"']?([^\"'\s#]{1,200})", re.MULTILINE
+)
+
+
+def reference_task(object_name: str) -> dict[str, Any]:
+    """Return the section ``task`` with MAPush's training settings, as far as they exist here."""
+    return {
+        "name": "go1push_mid",
+        "object": object_name,
+        "observation": "reference",
+        "decision_period": 1,
+        "action_scale": [0.5, 0.5, 0.5],
+        "rewards": "published",
+        "spawn": "independent",
+        "inertia": "reference",
+        "pitch_limit": NO_PITCH_LIMIT,
+        "collapse_ends": False,
+    }
+
+
+def values_beside(module: Path) -> dict[str, str]:
+    """Return ``num_agents``, ``num_npcs`` and ``file_npc`` from the task file near a policy, as
+    text.
+
+    The last assignment in the file counts, as for derived classes. Return {} without a file.
+    """
+    for folder in list(module.absolute().parents)[:3]:
+        path = folder / TASK_FILE
+        if path.is_file():
+            with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+                return dict(_SETTING.findall(file.read(MAX_CHARACTERS)))
+    return {}
+
+
+def object_of(values: Mapping[str, str]) -> str | None:
+    """Return the pushed object in a task file's values. None without a known object."""
+    return _FILES.get(Path(values.get("file_npc", "")).stem)
 
 
 class Imported(NamedTuple):

@@ -12,8 +12,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.clients.entries import CLIENTS
-from harl_mapush.clients.harl.harl_env import HarlEnv
-from harl_mapush.clients.host_copy import to_host
+from harl_mapush.clients.harl.harl_env import HarlEnv, to_host
 from harl_mapush.clients.worlds import Worlds
 from tests.support.placed import PlacedEnv
 

@@ -13,8 +13,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
-from harl_mapush.collectors import health
-from harl_mapush.collectors.async_runner import merge_rewards
+from harl_mapush.collectors.async_runner import health_lines, merge_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
 from harl_mapush.collectors.collector_settings import learner_device, settled
 from harl_mapush.collectors.exchange import new_block
@@ -72,7 +71,7 @@ def test_transitions_of_all_rings_are_drawn_alike_however_many_each_has():
     assert torch.equal(again.newest, replay.newest)
 
 
-def health_lines() -> tuple[str, ...]:
+def shown_health() -> tuple[str, ...]:
     """Return the lines of a collector and a learner."""
     scalars = {
         "ingest/transitions_per_s": 1203.0,
@@ -84,11 +83,11 @@ def health_lines() -> tuple[str, ...]:
     post = SimpleNamespace(number=0, num_transitions=1_204_224, version=18196)
     fleet = SimpleNamespace(posts=[post], num_queued=3, capacity=64)
     team = SimpleNamespace(num_updates=18200, cfg=SimpleNamespace(warmup=5000))
-    return health.lines(scalars, fleet, team, 7000)  # type: ignore[arg-type]
+    return health_lines(scalars, fleet, team, 7000)  # type: ignore[arg-type]
 
 
 def test_health_is_one_line_a_part():
-    assert health_lines() == (
+    assert shown_health() == (
         "[Worker 0] Sent 1204224 transitions | Rate 4812.0 steps/s | Waited 3 % | "
         "Policy 18196 (lag 4)",
         "[BufferFiller] Rate 1203.0/s | Buffer 7000 | Queue 3/64",

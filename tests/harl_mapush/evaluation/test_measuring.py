@@ -15,10 +15,10 @@ from torch import Tensor
 
 from harl_mapush import test
 from harl_mapush.config import Suite
+from harl_mapush.evaluation.command import as_csv
 from harl_mapush.evaluation.episodes import Request, play_request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.evaluation.suite_player import Player
-from harl_mapush.evaluation.tables import as_csv
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks

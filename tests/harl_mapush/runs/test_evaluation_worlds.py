@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harl_mapush import config, test, train
+from harl_mapush import config, test, train, viewing
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
-from harl_mapush.viewing import filming
 from mqe import pretrained
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait import gait_digest
@@ -70,7 +69,7 @@ def test_an_evaluation_reports_what_is_new_to_a_team(
 
 
 def test_a_film_reports_it_as_well(team, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(filming, "record", lambda *_, **__: pytest.exit("filmed"))
+    monkeypatch.setattr(viewing, "record", lambda *_, **__: pytest.exit("filmed"))
     words = ["--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
     with pytest.raises(pytest.exit.Exception):
         test.main(["--checkpoint", str(team), *words])

@@ -23,8 +23,8 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mapush import cli
 from mapush.export import onnx_files, scene_files
+from mapush.export.description import describe_terminations
 from mapush.export.exported_networks import ExportedActor
-from mapush.export.push_episodes import describe_terminations
 from mqe.config import merge
 from mqe.controllers.network import build_network, declare
 from mqe.controllers.set_readers import SET_READERS, entities_of

@@ -19,7 +19,7 @@ from harl_mapush.clients.flat_settings import resolve_settings
 from mapush import cli
 from mqe.config import ConfigError, load_yaml
 from mqe.envs.utils import custom_cfg, make_mqe_env
-from tests.harl_mapush.collectors.test_collectors import health_lines
+from tests.harl_mapush.collectors.test_collectors import shown_health
 from tests.support.paths import ROOT
 from tests.support.pushing import weights_of
 
@@ -81,7 +81,7 @@ def test_a_doctor_of_the_documents(line: str, capsys) -> None:
 
 
 def test_the_lines_of_the_asynchronous_trainer() -> None:
-    lines = "\n".join(health_lines())
+    lines = "\n".join(shown_health())
     for pattern in ROWS["async_lines"]:
         assert re.search(f"^{pattern}", lines, flags=re.MULTILINE), pattern
 

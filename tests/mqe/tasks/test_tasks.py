@@ -229,11 +229,10 @@ ALLOWED = {
     "mapush/gymnasium_ids.py": {"go1push_mid"},  # with an id
     # A script of the push task alone.
     "mapush/extensions/pivoting/scripted_walk.py": {"go1push_mid"},
-    "mapush/export/push_episodes.py": {"success", "collapse", "fall", "collision"},  # of pushes
+    "mapush/export/description.py": {"success", "collapse", "fall", "collision"},  # of pushes
     "mapush/extensions/pettingzoo/push_v0.py": {"go1push_mid"},  # as PettingZoo names modules
     "harl_mapush/clients/harl/harl_registration.py": {"go1push_mid"},  # and HARL's
     # Of MAPush's files, which it reads.
-    "mapush/extensions/openrl/mapush_tasks.py": {"go1push_mid"},
     "mapush/extensions/openrl/mapush_policies.py": {"go1push_mid"},
     # The deques that the fork's environment has.
     "harl_mapush/clients/harl/mapush_env.py": {"success", "collision", "collaboration_degree"},

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from harl_mapush import test, train
+from harl_mapush import test, train, viewing
 from harl_mapush.config import user_modules
 from harl_mapush.runs import run_folder
-from harl_mapush.viewing import watch
 from mapush import cli
 from mqe.registry import TASKS, EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
@@ -134,7 +133,7 @@ def test_all_checkpoints_of_a_run_can_be_chosen(run) -> None:
     assert folder is not None
     cfg = test._settings(folder, test.make_parser().parse(["--mode", "viewer"]))
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
-    assert list(watch._policies(cfg, folder, env)) == [
+    assert list(viewing._policies(cfg, folder, env)) == [
         "1M",
         "16",
         "zero",
@@ -178,7 +177,7 @@ def test_a_world_is_played_without_a_checkpoint(walking, monkeypatch, argv, poli
         shown.append((player.controls.policy, list(player.policies)))
         return []
 
-    monkeypatch.setattr(watch, "VIEWERS", {"test": show})
+    monkeypatch.setattr(viewing, "VIEWERS", {"test": show})
     monkeypatch.setattr(user_modules, "IMPORTED", [])
     with restored_registries():
         assert cli.main(["play", *argv, "--web"]) == 0
@@ -244,7 +243,7 @@ def test_a_trail_joins_the_points_over_the_floor_and_does_not_grow_for_ever() ->
 
 
 def test_without_a_viewer_a_film_is_the_way_out(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(watch, "VIEWERS", {})
+    monkeypatch.setattr(viewing, "VIEWERS", {})
     assert cli.main(["play", "--object", "cuboid", "--web"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

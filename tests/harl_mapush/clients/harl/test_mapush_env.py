@@ -13,8 +13,8 @@ from torch import tensor
 
 from harl_mapush.clients import HarlEnv, MAPushEnv, flat_settings
 from harl_mapush.clients.harl import harl_env, mapush_env
+from harl_mapush.clients.harl.harl_env import to_host
 from harl_mapush.clients.harl.harl_registration import UpstreamEnv
-from harl_mapush.clients.host_copy import to_host
 from mqe.config import ConfigError
 from mqe.vec_env import TeamSpec, TimeStep
 from mqe.world.objects import OBJECTS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import config
-from mapush.extensions.openrl import mapush_tasks
+from mapush.extensions.openrl import mapush_policies
 
 # A file of that form; MAPush's own have more of the same kind.
 FILE = """
@@ -67,22 +67,22 @@ def run(tmp_path) -> Path:
 
 def rewrite(module: Path, text: str, encoding: str = "utf-8") -> dict[str, str]:
     (module.parents[2] / "task/config.py").write_text(text, encoding=encoding)
-    return mapush_tasks.values_beside(module)
+    return mapush_policies.values_beside(module)
 
 
 @pytest.mark.parametrize("name", ["cuboid", "tblock", "cylinder"])
 def test_mapushs_task_exists_here(name: str) -> None:
-    cfg, notices = config.resolve({"task": mapush_tasks.reference_task(name)}, {})
+    cfg, notices = config.resolve({"task": mapush_policies.reference_task(name)}, {})
     assert (cfg.task.object, cfg.task.rewards, cfg.task.weights) == (name, "published", {})
     assert notices == []
 
 
 def test_the_task_file_beside_policies_names_their_object(run, tmp_path) -> None:
-    values = mapush_tasks.values_beside(run)
+    values = mapush_policies.values_beside(run)
     assert (values["num_agents"], values["num_npcs"]) == ("2", "2")
-    assert mapush_tasks.object_of(values) == "tblock"
-    assert mapush_tasks.values_beside(tmp_path / "elsewhere/a/b/c/module.pt") == {}
-    assert mapush_tasks.object_of({}) is None
+    assert mapush_policies.object_of(values) == "tblock"
+    assert mapush_policies.values_beside(tmp_path / "elsewhere/a/b/c/module.pt") == {}
+    assert mapush_policies.object_of({}) is None
 
 
 def test_nothing_of_the_file_runs(run, tmp_path) -> None:
@@ -99,7 +99,7 @@ def test_comments_and_names_at_the_top_are_no_settings(run) -> None:
 @pytest.mark.parametrize("coded", ["\ufeff{}", "# -*- coding: latin-1 -*-\n# \xe9\n{}"])
 def test_a_file_may_have_any_encoding(coded: str, run) -> None:
     encoding = "latin-1" if "latin" in coded else "utf-8"
-    assert mapush_tasks.object_of(rewrite(run, coded.format(FILE), encoding)) == "tblock"
+    assert mapush_policies.object_of(rewrite(run, coded.format(FILE), encoding)) == "tblock"
 
 
 def test_a_derived_class_counts(run) -> None:
@@ -108,9 +108,9 @@ def test_a_derived_class_counts(run) -> None:
     )
     values = rewrite(run, f"{FILE}\n{derived}  # robots\n")
     assert values["num_agents"] == "3"
-    assert mapush_tasks.object_of(values) == "tblock"
+    assert mapush_policies.object_of(values) == "tblock"
 
 
 def test_of_a_huge_file_the_beginning_is_read(run) -> None:
-    filler = "#" * mapush_tasks.MAX_CHARACTERS
+    filler = "#" * mapush_policies.MAX_CHARACTERS
     assert rewrite(run, f"    num_npcs = 2\n{filler}\n    num_npcs = 3\n") == {"num_npcs": "2"}

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from harl_mapush import test
-from harl_mapush.viewing import filming
+from harl_mapush import test, viewing
 from mapush import cli
 from mqe.viewer.camera import CAMERAS
 from mqe.viewer.recording import Recording
 
 
 def read(record: str = "x.mp4", **given: object) -> dict[str, Any]:
-    nothing = dict.fromkeys((*filming.FLAGS, "num_episodes"))
-    film = filming.asked_for(SimpleNamespace(**(nothing | {"record": record} | given)))
+    nothing = dict.fromkeys((*viewing.FLAGS, "num_episodes"))
+    film = viewing.requested_film(SimpleNamespace(**(nothing | {"record": record} | given)))
     assert film is not None
     return film.keywords
 
@@ -65,7 +64,7 @@ def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypa
 
 def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
     made = SimpleNamespace(path="x.mp4", seconds=1.0, outcomes=["success"])
-    monkeypatch.setattr(filming, "record", lambda *_, **__: made)
+    monkeypatch.setattr(viewing, "record", lambda *_, **__: made)
     assert (
         cli.main(
             ["play", "pretrained:cuboid", "--record", str(tmp_path / "x.mp4"), "--device", "cpu"]

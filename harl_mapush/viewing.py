@@ -1,18 +1,23 @@
-"""Films from the command line: ``--record`` and its flags."""
+"""Films of trained teams, ``--record``, and a viewer on a web page, ``--mode viewer``."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation.policies import load_policy
+from harl_mapush.evaluation.policies import Policy, load_policy, policy_names
+from harl_mapush.runs import run_folder
 from mqe.config import ConfigError, unknown
-from mqe.registry import make_env
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import TASKS, make_env
 from mqe.viewer.camera import CAMERAS
+from mqe.viewer.player import VIEWERS, Player
 from mqe.viewer.video import Film, check_name, record
 
 FLAGS = ("size", "camera", "speed")  # for films only
@@ -21,7 +26,7 @@ _SPEEDS = (0.05, 50.0)  # least and largest
 _PIXELS = (32, 7680)  # least and most along a side
 
 
-def add_flags(parser: config.Arguments) -> None:
+def add_film_flags(parser: config.Arguments) -> None:
     """Add a film's options, except ``--record``."""
     parser.add_argument("--size", metavar="WxH", help="film size in pixels (default: 960x540)")
     parser.add_argument(
@@ -37,7 +42,7 @@ def add_flags(parser: config.Arguments) -> None:
     )
 
 
-def asked_for(arguments: Any) -> partial[Film] | None:
+def requested_film(arguments: Any) -> partial[Film] | None:
     """Return ``record`` with the arguments of the film flags, or None without ``--record``.
 
     Raises ConfigError for an invalid flag.
@@ -66,12 +71,12 @@ def asked_for(arguments: Any) -> partial[Film] | None:
     return partial(film, episodes=arguments.num_episodes)
 
 
-def make(cfg: RunCfg, team: Path | str, film: partial[Film]) -> Film:
+def film(cfg: RunCfg, team: Path | str, record_film: partial[Film]) -> Film:
     """Film a checkpoint or a named policy."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         title = f"seed {cfg.runner.seed}"
-        return film(env, load_policy(team, cfg, env), title=title)
+        return record_film(env, load_policy(team, cfg, env), title=title)
     finally:
         env.close()
 
@@ -86,3 +91,49 @@ def _size(text: str) -> tuple[int, int]:
             f"--size {text}: must be two whole numbers from {low} to {high}, for example 960x540"
         )
     return size
+
+
+def watch(
+    cfg: RunCfg,
+    team: Path | str,
+    num_episodes: int | None,
+    port: int | None,
+    host: str | None = None,
+) -> list[str]:
+    """Show a checkpoint or a named policy until the viewer closes. Return the outcomes.
+
+    The viewer also closes after ``num_episodes`` episodes. The user can switch to the run's other
+    checkpoints, and to policies without training. ``port`` is the page's, 0 for a free one. None
+    also opens a browser if there is a display. ``host`` is the name of a proxy's page.
+    """
+    if not VIEWERS:
+        raise ConfigError("--mode viewer: no viewer is installed; --record FILE.mp4 makes a film")
+    show = list(VIEWERS.values())[-1]  # a user's own viewer comes after the built-in one
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    try:
+        entry = TASKS[cfg.task.name]
+        scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
+        most_episodes = math.inf if num_episodes is None else num_episodes
+        player = Player(env, _policies(cfg, team, env), scale, most_episodes)
+        return show(player, port, host)
+    finally:
+        env.close()
+
+
+def _policies(cfg: RunCfg, team: Path | str, env: MultiAgentEnv) -> dict[str, Callable[[], Policy]]:
+    """Return the viewer's policies by name: the run's checkpoints, and policies without
+    training.
+    """
+    teams: dict[str, Path | str] = {}
+    names = policy_names(cfg.task.name)
+    if isinstance(team, str):
+        if team in policy_names() and team not in names:
+            raise ConfigError(unknown(f"policy of task {cfg.task.name}", team, names))
+        teams[team] = team
+    else:
+        teams[team.name] = team
+        run = run_folder.run_of(team)
+        if run is not None:
+            teams |= {path.name: path for _, path in run_folder.checkpoints(run)}
+    teams |= {name: name for name in names}
+    return {name: partial(load_policy, team_name, cfg, env) for name, team_name in teams.items()}
