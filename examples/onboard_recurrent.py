@@ -38,8 +38,8 @@ L = 16
 class RecurrentActor(SquashedActor):
     """A squashed Gaussian policy with a GRU after its hidden layers.
 
-    Rows are an observation and a hidden state (..., O + H). In sequences they also have 1 if the
-    row follows the one before (B, A, O + H + 1).
+    Rows are an observation and a hidden state (..., O + H). In sequences they also have 0 if the
+    row repeats the first one (B, A, O + H + 1).
     """
 
     def __init__(
@@ -50,6 +50,8 @@ class RecurrentActor(SquashedActor):
         self.gru = nn.GRU(self.hidden_size, self.hidden_size)
         self.in_size = obs_size
         self.obs_size += self.hidden_size + 1  # of a row, for those who cut rows
+        # The last sampled rows, and their actions without noise
+        self.rows = self.mean = torch.empty(0)
 
     def features(self, rows: Tensor) -> Tensor:
         """Return the hidden states (..., H) after the decisions."""
@@ -57,15 +59,14 @@ class RecurrentActor(SquashedActor):
             (self.in_size, self.in_size + self.hidden_size), dim=-1
         )
         x = self.net(self.sets(obs))
-        alone = self.recur(x.flatten(0, -2).unsqueeze(0), hidden.flatten(0, -2)).view(x.shape)
         if not follows.shape[-1]:
-            return alone
+            return self.recur(x.flatten(0, -2).unsqueeze(0), hidden.flatten(0, -2)).view(x.shape)
         # (L, S A, H), from the first hidden state of each sequence
         by_time = x.unflatten(0, (-1, L)).transpose(0, 1).flatten(1, 2)
         first = hidden.unflatten(0, (-1, L))[:, 0].flatten(0, 1)
         joined = self.recur(by_time, first).unflatten(1, (-1, x.shape[1])).transpose(0, 1)
-        is_joined = follows.unflatten(0, (-1, L)).cumprod(dim=1).flatten(0, 1) > 0.0
-        return torch.where(is_joined, joined.flatten(0, 1), alone)
+        is_joined = follows.unflatten(0, (-1, L)) > 0.0
+        return torch.where(is_joined, joined, joined[:, :1]).flatten(0, 1)
 
     def recur(self, x: Tensor, hidden: Tensor) -> Tensor:
         """Return the GRU's outputs (T, R, H) for inputs (T, R, H) and hidden states (R, H)."""
@@ -73,6 +74,9 @@ class RecurrentActor(SquashedActor):
             return self.gru(x.contiguous(), hidden.unsqueeze(0).contiguous())[0]
 
     def forward(self, obs: Tensor) -> Tensor:
+        # An update samples a batch, and then imitates in it.
+        if obs.shape == self.rows.shape and obs.data_ptr() == self.rows.data_ptr():
+            return self.mean
         return torch.tanh(self.mu_layer(self.features(obs)))
 
     def layers(self) -> list[nn.Module]:
@@ -80,8 +84,9 @@ class RecurrentActor(SquashedActor):
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         features = self.features(obs)
-        log_std = self.bound_log_std(self.log_std_layer(features))
-        return squashed_sample(self.mu_layer(features), log_std, noise)
+        mean = self.mu_layer(features)
+        self.rows, self.mean = obs, torch.tanh(mean)
+        return squashed_sample(mean, self.bound_log_std(self.log_std_layer(features)), noise)
 
 
 class SequenceReplay(RingReplay):
@@ -90,7 +95,7 @@ class SequenceReplay(RingReplay):
     def look_up(self, index: Tensor) -> Batch:
         """Return sequences from the first B / L rows of ``index`` (B,), one after another.
 
-        Where an episode ends or the newest decision was, the first row begins anew.
+        After an episode's end and after the newest decision the first row repeats.
         """
         shape = self.shape
         flags = self.flags.view(-1)
@@ -103,7 +108,7 @@ class SequenceReplay(RingReplay):
             last = rows[-1]
             after = start + (last - start + shape.num_envs) % shape.ring_size
             goes_on = (flags[last] & DONE == 0) & (last // shape.num_envs != newest)
-            goes_on = goes_on & (flags[after] & VALID != 0)
+            goes_on = goes_on & (flags[after] & VALID != 0) & follows[-1]
             rows.append(torch.where(goes_on, after, first))
             follows.append(goes_on)
         batch = super().look_up(torch.stack(rows, dim=1).flatten())

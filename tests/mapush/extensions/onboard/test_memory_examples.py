@@ -139,18 +139,23 @@ def play(team: Any, experience: Any, env: Any, seen: tuple, blocks: int) -> tupl
 
 @pytest.mark.parametrize("example", ["onboard_recurrent"], indirect=True)
 def test_a_sequence_gives_the_hidden_states_of_its_decisions_one_by_one(example) -> None:
-    """The second sequence has an episode's end between its rows 4 and 5."""
+    """The second sequence has an episode's end after its row 4, and then repeats its first one."""
     env = ToyEnv(4)
     actor = recurrent_team(example, env)[0].actors[0]
     rows = torch.randn(2 * example.L, 2, 3 + 16 + 1)
     rows[..., -1] = 1.0
-    rows[example.L + 5, :, -1] = 0.0
+    rows[example.L + 5 :] = rows[example.L].clone()
+    rows[example.L + 5 :, :, -1] = 0.0
     hidden = torch.empty(2 * example.L, 2, 16)
     for i, row in enumerate(rows):
         stored = i % example.L == 0 or i >= example.L + 5
         before = row[:, 3:-1] if stored else hidden[i - 1]
         hidden[i] = actor.features(torch.cat((row[:, :3], before), dim=-1)).detach()
     torch.testing.assert_close(actor.features(rows), hidden)
+    actions = torch.tanh(actor.mu_layer(hidden))
+    torch.testing.assert_close(actor(rows), actions)
+    actor.sample(rows, torch.zeros(2 * example.L, 2, env.spec.action_sizes[0]))
+    torch.testing.assert_close(actor(rows), actions)  # as sampled
     exported = Actor(actor.layers())
     decided = exported(torch.cat((rows[0, :, :3], rows[0, :, 3:-1]), dim=-1))
     torch.testing.assert_close(decided[:, -16:], hidden[0])
