@@ -80,12 +80,17 @@ LEAST = {
     "foot_clearance_min_m": 0.04,
     "push_ahead_share": 0.39,  # 50 N for the weight of a Go1, 128.5 N
 }
+# Metrics without a target. A push gait has learned with loads.
+EXEMPT = {
+    "velocity": ("push_ahead_share",),
+    "push": tuple(name for name in MOST if "error" in name),
+}
 
 
-def evaluate_gait(walker: Walker, say: Callable[[str], None]) -> dict[str, float]:
+def evaluate_gait(walker: Walker, kind: str, say: Callable[[str], None]) -> dict[str, float]:
     """Measure a gait in every part of the examination.
 
-    ``say`` gets the name of each part before it begins.
+    ``kind`` is one of ``EXEMPT``. ``say`` gets the name of each part before it begins.
     """
     metrics: dict[str, float] = {}
     for name, part in (
@@ -96,16 +101,17 @@ def evaluate_gait(walker: Walker, say: Callable[[str], None]) -> dict[str, float
     ):
         say(f"Examining the gait: {name}")
         metrics |= part(walker)
-    missed = missed_targets(metrics)
-    say(f"Targets missed: {', '.join(missed) or 'none'}")
+    missed = missed_targets(metrics, kind)
+    say(f"Targets of a {kind} gait missed: {', '.join(missed) or 'none'}")
     return metrics | {"targets_missed": len(missed)}
 
 
-def missed_targets(metrics: Mapping[str, float]) -> list[str]:
-    """Return the names of metrics that miss their targets."""
+def missed_targets(metrics: Mapping[str, float], kind: str) -> list[str]:
+    """Return the names of metrics that miss their targets for a kind of gait."""
     missed = []
     for name, value in metrics.items():
-        if not LEAST.get(name, -math.inf) <= value <= MOST.get(name, math.inf):
+        is_met = LEAST.get(name, -math.inf) <= value <= MOST.get(name, math.inf)
+        if not (is_met or name in EXEMPT[kind]):
             missed.append(name)
     return missed
 
@@ -128,11 +134,10 @@ def track(walker: Walker) -> dict[str, float]:
     command = command.to(worlds.device)
     cells = cells.to(worlds.device)
     slow = slow.to(worlds.device)
-    num_recorded = len(every_cell)
     feet: list[FootMotion] = []
 
     def record(state: SceneState) -> None:
-        recorded = state.like(state.rows[:, :num_recorded])
+        recorded = state.like(state.rows[:, : len(every_cell)])
         feet.append(foot_motion(recorded, worlds.robots))
 
     # Walk; record the end.
@@ -236,8 +241,7 @@ def push_wall(walker: Walker) -> dict[str, float]:
         forces.append(float(state.contact_force[:, 0, 0].mean()))
 
     for step in range(round(PUSHING_TIME / STEP_DT)):
-        time = step * STEP_DT
-        speed = PUSHING_SPEED if time > PUSHING_SETTLE else 0.0
+        speed = PUSHING_SPEED if step * STEP_DT > PUSHING_SETTLE else 0.0
         is_measured = step >= round((PUSHING_TIME - PUSHING_MEASURED) / STEP_DT)
         worlds.advance(worlds.along_x(speed), watch if is_measured else None)
     worlds.close()
@@ -258,8 +262,7 @@ def walk_corners(walker: Walker) -> dict[str, float]:
     for _ in range(round(CORNER_TIME / STEP_DT)):
         worlds.advance(command)
     worlds.close()
-    collapsed = worlds.collapsed.unflatten(0, (len(CORNERS), ROBOTS_A_CORNER))
-    rate = collapsed.float().mean(dim=1)
+    rate = worlds.collapsed.float().unflatten(0, (len(CORNERS), ROBOTS_A_CORNER)).mean(dim=1)
     return {
         "collapse_rate": float(rate.mean()),
         "collapse_rate_worst_command": float(rate.max()),
@@ -268,7 +271,7 @@ def walk_corners(walker: Walker) -> dict[str, float]:
 
 def _stack(groups: Mapping[str, Tensor]) -> tuple[dict[str, slice], Tensor]:
     """Return each group's rows, and the batch's commands (N, 3)."""
-    ends = list(itertools.accumulate(len(group) for group in groups.values()))
+    ends = itertools.accumulate(len(group) for group in groups.values())
     rows = {
         name: slice(end - len(group), end)
         for (name, group), end in zip(groups.items(), ends, strict=True)

@@ -17,7 +17,7 @@ from mapush.extensions.gait.settings import VelocityCfg
 from mqe.controllers.trot import SWING_HEIGHT, GaitMemory, Trot, is_moving, planar_velocity
 from mqe.tasks.terms import Terminated
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import in_frame, length, rotate_inverse
+from mqe.world.geometry import length, rotate_inverse
 from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.scene import GRAVITY, STEP_DT
 from mqe.world.state import SceneState
@@ -156,11 +156,6 @@ class SceneFeatures:
         """(N, 1, 59) a gait policy's observation."""
         memory = self.memory
         return self.constants.trot.observe(self.state, memory.command, self.is_moving, memory.gait)
-
-    @cached_property
-    def planar_linvel(self) -> Tensor:
-        """(N, 1, 2) [m/s] the trunk's horizontal velocity in its heading frame."""
-        return in_frame(self.state.robot_linvel[..., :2], self.state.robot_frame)
 
     @cached_property
     def feet_height(self) -> Tensor:

@@ -23,7 +23,7 @@ def examine(
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS.find(robot, "env.robots"))
     walker = Walker(gait, cfg.sim, cfg.runner.seed, robot, cfg.env.model)
-    return evaluate_gait(walker, say)
+    return evaluate_gait(walker, "push" if cfg.task.max_load else "velocity", say)
 
 
 EXAMINATIONS.register("gait", Examination(examine, ("env.model", "env.imports")))

@@ -6,7 +6,7 @@ from mapush.extensions.gait.gait_mirror import (
     SWAPPED_LEGS,
 )
 from mapush.extensions.gait.settings import VELOCITY_TERMS
-from mqe.controllers.trot import GAIT_NAMES, GAIT_TERMS
+from mqe.controllers.trot import GAIT_NAMES, GAIT_TERMS, planar_velocity
 from mqe.tasks.terms import ObservationTerm
 
 _SIGNS_XYZ = (1.0, -1.0, 1.0)  # of a vector in a mirror that swaps left and right
@@ -40,7 +40,7 @@ STATE.update(
         ),
         "velocity": ObservationTerm(
             "horizontal velocity of the trunk in its heading frame",
-            lambda scene: scene.planar_linvel[:, 0],
+            lambda scene: planar_velocity(scene.state)[:, 0, :2],
             "m/s",
             mirror_signs=(1.0, -1.0),
         ),

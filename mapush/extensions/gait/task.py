@@ -50,8 +50,7 @@ class VelocityTask(TermTask):
 
         worlds = Worlds(num_envs, 1, device, cfg)
         memory = Memory(worlds)
-        has_load = cfg.max_load > 0.0
-        shown_size = VelocityMemory.LOADED_SIZE if has_load else VelocityMemory.SIZE
+        shown_size = VelocityMemory.LOADED_SIZE if cfg.max_load > 0.0 else VelocityMemory.SIZE
         shown = memory.remember("shown", shown_size, start=None)
         self._shown = VelocityMemory.of(shown)
         self._episode = memory.remember("episode", start=None, dtype=torch.int64)
@@ -65,16 +64,15 @@ class VelocityTask(TermTask):
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         nothing = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
-        self._actuation = Actuation(targets=nothing, change=nothing, jerk=nothing)
+        self._actuation = Actuation(nothing, nothing, nothing)
         self._steered: Tensor | None = None
         self._poses = torch.cat(start_poses(robots), dim=1)
-        self._pose_sizes = (3, 3, 6, NUM_JOINTS)
 
     def layout(self, episode: Tensor) -> Layout:
         """Return initial layouts: standing, dropped or lying robots with any heading."""
         pose, self._first_command = self._random_events.start(episode)
         drawn = self._poses[(pose * len(self._poses)).to(torch.int64)]
-        turned, pos, velocity, joints = drawn.split(self._pose_sizes, dim=1)
+        turned, pos, velocity, joints = drawn.split((3, 3, 6, NUM_JOINTS), dim=1)
         quat = quat_from_rpy(turned)
         nowhere = self.constants.zeros[0, :, :3].expand(len(quat), -1)
         return Layout(
@@ -91,8 +89,8 @@ class VelocityTask(TermTask):
         """Reset the memory in the worlds ``mask``. They begin new episodes."""
         super().begin(mask)
         self._episode += mask
-        self._shown.passing.masked_fill_(mask.unsqueeze(1), 0.0)
-        self._shown.resisting.masked_fill_(mask.unsqueeze(1), 0.0)
+        for part in (self._shown.passing, self._shown.resisting):
+            part.masked_fill_(mask.unsqueeze(1), 0.0)
         _replace(self._shown.command, mask, self._first_command)
         self._apply_steering()
 

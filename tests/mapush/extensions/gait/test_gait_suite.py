@@ -22,6 +22,14 @@ def test_a_gait_is_measured_in_the_examination(monkeypatch, capsys) -> None:
     assert test.main([*WORDS, "--import", "json"]) == 0
 
 
+def test_a_gait_that_learned_with_loads_is_a_push_gait(monkeypatch) -> None:
+    kinds = []
+    monkeypatch.setattr(gait_suite, "evaluate_gait", lambda _, kind, __: kinds.append(kind) or {})
+    for gait in ("go1_velocity", "go1_push"):
+        assert test.main([f"pretrained:{gait}", "--device", "cpu"]) == 0
+    assert kinds == ["velocity", "push"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
