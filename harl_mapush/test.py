@@ -226,7 +226,6 @@ def _play(cfg: RunCfg, folder: Path | None, arguments: Any, film: partial[Film] 
         return 0
 
     suite = command.find_suite(cfg, arguments)
-    command.write_head(cfg, suite, folder)
     return command.calculate(cfg, suite, folder, arguments)
 
 

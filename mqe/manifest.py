@@ -41,8 +41,10 @@ def write_manifest(folder: Path, device: str, named_files: Mapping[str, str] | N
     content = {
         **_checksums(folder),
         **versions(),
-        "device": _device_name(device),
+        "device": device,
     }
+    if device.startswith("cuda"):
+        content["device"] += f" ({torch.cuda.get_device_name(device)})"
     if named_files:
         content[NAMED_FILES] = dict(named_files)
     _write(folder, content)
@@ -172,12 +174,6 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _device_name(device: str) -> str:
-    if device.startswith("cuda"):
-        return f"{device} ({torch.cuda.get_device_name(device)})"
-    return device
 
 
 if __name__ == "__main__":

@@ -73,10 +73,13 @@ class Happo(OnPolicy):
         Return its metrics, and its log probabilities (T, N, U) before the update.
         """
         storage.factor[agent] = storage.next_factor
-        before = self._log_probs_before(storage, agent)
+        actor = self.actors[agent]
+        before = storage.log_probs[agent][..., : actor.action_size]
+        if self.cfg.share_param:  # an agent before this one changed the network
+            before = rollout_log_probs(actor, storage, agent)
         advantages = self.advantages(storage)[agent]
         length = self.chunk_length(storage)
-        batch = actor_batch(self.actors[agent], storage, agent, advantages, length)
+        batch = actor_batch(actor, storage, agent, advantages, length)
         return self.update_actor(agent, batch), before
 
     def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:
@@ -87,10 +90,3 @@ class Happo(OnPolicy):
             # Agents that take no part have no share in what the others' actions lead to.
             ratio = torch.where(storage.active[agent, :-1] > 0.0, ratio, 1.0)
         storage.next_factor.mul_(ratio)
-
-    def _log_probs_before(self, storage: Storage, agent: int) -> Tensor:
-        """Return an agent's log probabilities (T, N, U) before its update."""
-        actor = self.actors[agent]
-        if self.cfg.share_param:  # an agent before this one changed the network
-            return rollout_log_probs(actor, storage, agent)
-        return storage.log_probs[agent][..., : actor.action_size]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -70,7 +71,8 @@ class Team(ABC):
         self.host_generator = torch.Generator().manual_seed(seed)
         self.set_generator(torch.Generator(self.device).manual_seed(seed))
 
-        actors = make_actors(self._make_actor, spec, is_shared=cfg.share_param)
+        make = partial(self.actor_class, self.network, sets=spec.obs_sets, **self.actor_options())
+        actors = make_actors(make, spec, is_shared=cfg.share_param)
         self.actors = [actor.to(self.device) for actor in actors]
         rate = self.cfg.learning_rate
         self.optimizers = [self.make_optimizer(actor, rate) for actor in self.unique_actors]
@@ -170,12 +172,6 @@ class Team(ABC):
             actor.load_state_dict(saved)
         self.generator.set_state(state["generator"].cpu())
         self.host_generator.set_state(state["host_generator"].cpu())
-
-    def _make_actor(self, obs_size: int, action_size: int) -> Any:
-        sets = self.spec.obs_sets
-        return self.actor_class(
-            self.network, obs_size, action_size, sets=sets, **self.actor_options()
-        )
 
 
 def make_actors(

@@ -80,7 +80,10 @@ class Parser(argparse.ArgumentParser):
         """Parse ``argv``. Raise ConfigError with the nearest known flag for an unknown one."""
         arguments, rest = self.parse_known_args(self.spelled(argv))
         if rest:
-            raise ConfigError(_with_hint(rest[0], self.unknown(rest[0])))
+            words = other_names.hint(rest[0], all_classes())
+            if words is None:
+                raise ConfigError(self.unknown(rest[0]))
+            raise ConfigError(f"there is no {rest[0].partition('=')[0]} here; {words}")
         for name, value in vars(arguments).items():
             if isinstance(value, str):
                 setattr(arguments, name, at_home(value))
@@ -283,9 +286,3 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")
         write_error(program, str(line))
         return 2
-
-
-def _with_hint(name: str, message: str) -> str:
-    """Return the message about an unknown name, or a hint for another library's name."""
-    words = other_names.hint(name, all_classes())
-    return message if words is None else f"there is no {name.partition('=')[0]} here; {words}"

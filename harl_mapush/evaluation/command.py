@@ -130,6 +130,10 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any) ->
         _write_json(arguments.json, metrics)
         return 0
 
+    if suite.examination is None:
+        sys.stdout.write(evaluation_worlds.in_words(cfg, suite.name))
+        if folder is not None:
+            sys.stdout.write(evaluation_worlds.differences(folder, cfg))
     player = _player(cfg, suite, folder, arguments)
     if suite.conditions:
         _write_rows(player.conditions(arguments.only), arguments)
@@ -186,14 +190,6 @@ def _write_rows(rows: Iterable[Mapping[str, Any]], arguments: Any) -> None:
         _write_json(arguments.json, written)
         if arguments.csv is not None:
             Path(arguments.csv).write_text(as_csv(written), encoding="utf-8")
-
-
-def write_head(cfg: RunCfg, suite: Suite, folder: Path | None) -> None:
-    """Write the contents of the worlds, and their differences from the team's training."""
-    if suite.examination is None:
-        sys.stdout.write(evaluation_worlds.in_words(cfg, suite.name))
-        if folder is not None:
-            sys.stdout.write(evaluation_worlds.differences(folder, cfg))
 
 
 def _write_json(name: str | None, values: Any) -> None:

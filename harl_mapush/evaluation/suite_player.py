@@ -146,8 +146,13 @@ class Player:
             if name not in self.suite.conditions:
                 raise ConfigError(f"--only: {unknown('condition', name, self.suite.conditions)}")
         conditions = {name: self.suite.conditions[name] for name in only or self.suite.conditions}
+        flags = flatten(self.over)
         for name, changes in conditions.items():
-            _check_flags(self.over, name, changes)
+            for key, value in flatten(changes).items():
+                if key in flags and flags[key] != value:
+                    raise ConfigError(
+                        f"{key}={flags[key]}: condition {name!r} sets {value}; leave it out"
+                    )
         requests = [self.request(changes) for changes in conditions.values()]
         metric = headline(requests[0].cfg)
         count = self.num_episodes * len(self.seeds)
@@ -192,11 +197,3 @@ def _row(
     folder: Path, env_steps: int, is_fresh: bool, metrics: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": is_fresh, **metrics}
-
-
-def _check_flags(over: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a condition changes a setting of the command line."""
-    flags = flatten(over)
-    for key, value in flatten(changes).items():
-        if key in flags and flags[key] != value:
-            raise ConfigError(f"{key}={flags[key]}: condition {name!r} sets {value}; leave it out")

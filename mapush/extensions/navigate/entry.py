@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ _FORMER_KEYS = {
 }
 
 
-def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:
-    """Return the policy without shifts: the planner's sub-goals."""
-    return lambda obs: obs.new_zeros(*obs.shape[:2], 2)
+def _without_shift(obs: Tensor) -> Tensor:
+    """Return the actions of the planner's own sub-goals."""
+    return obs.new_zeros(*obs.shape[:2], 2)
 
 
 def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
@@ -62,7 +62,7 @@ NAVIGATE = TaskEntry(
     usual_env=_robots_of_team,
     objects=_objects,
     terms=NAVIGATE_TERMS,
-    policies=Registry("script", {"planner": _without_shift}),
+    policies=Registry("script", {"planner": lambda env: _without_shift}),
     former_keys=_FORMER_KEYS,
     frozen_policies=("team",),
     files=("map",),

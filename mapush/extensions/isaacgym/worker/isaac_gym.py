@@ -152,7 +152,10 @@ class IsaacGym:
         ]
         _say(f"makes {self._sizes.num_envs} worlds")
         per_row = math.ceil(math.sqrt(self._sizes.num_envs))
-        self._origins = self._grid(per_row)
+        # Worlds lie side by side, (N, 3) [m].
+        rows, columns = np.divmod(np.arange(self._sizes.num_envs), per_row)
+        places = np.stack((columns, rows, np.zeros_like(rows)), axis=1)
+        self._origins = 2.0 * self._reach() * places.astype(np.float64)
         positions = {}  # of all actors by their index in the simulation
         root_ids = []
         link_ids = []
@@ -201,12 +204,6 @@ class IsaacGym:
             name: gym.find_actor_rigid_body_index(env, actor, name, gymapi.IndexDomain.DOMAIN_ENV)
             for name in gym.get_actor_rigid_body_dict(env, actor)
         }
-
-    def _grid(self, per_row: int) -> np.ndarray:
-        """Return the origins of the worlds (N, 3) [m], side by side."""
-        side = 2.0 * self._reach()
-        rows, columns = np.divmod(np.arange(self._sizes.num_envs), per_row)
-        return side * np.stack((columns, rows, np.zeros_like(rows)), axis=1).astype(np.float64)
 
     def _check_frame(self, positions: dict[int, tuple[float, float, float]]) -> None:
         """Raise Refused if the root states do not have the positions given to ``create_actor``."""

@@ -79,19 +79,14 @@ def solve_fields(solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float
     on maps with ``clearance`` (M, H, W) [m].
     """
     grid = solver.grid
-    cost = _cost_of(clearance, reach)
+    free = clearance - reach - MARGIN
+    narrow = NARROW_COST * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
+    cost = 1.0 + narrow + BLOCKED * (-free).clamp(0.0, 1.0)
     points = grid.centers.flatten(0, 1)
     lacking = lacking_room(grid, clearance, points, solver.directions, reach)
     lacking = lacking.unflatten(2, (grid.height, grid.width))
     value = solver.solve(cost, goal, NO_ROOM_COST * lacking)
     return torch.stack((clearance, cost, value), dim=1)
-
-
-def _cost_of(clearance: Tensor, reach: float) -> Tensor:
-    """Return the cost per metre for an object's origin with ``clearance`` (...) [m]."""
-    free = clearance - reach - MARGIN
-    narrow = NARROW_COST * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
-    return 1.0 + narrow + BLOCKED * (-free).clamp(0.0, 1.0)
 
 
 def lacking_room(
