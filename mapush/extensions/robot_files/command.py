@@ -61,7 +61,10 @@ def main(arguments: Any) -> int:
         say(f"Note: {note}")
     if robot.cfg.legs:
         name = target or arguments.file
-        say(f"Train its gait:\n  mapush train --preset go1_velocity --set env.robots={name}")
+        say(
+            "Train its gait from the Go1's:\n  mapush train --preset go1_velocity "
+            f"--set env.robots={name} --init_from pretrained:go1_velocity"
+        )
     return 0
 
 

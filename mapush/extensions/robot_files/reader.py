@@ -167,7 +167,7 @@ def _standing(file: MakerFile, pose: _Pose, notes: list[str], **numbers: Any) ->
     model = file.model
     num_shapes = sum(_collides(model, geom) for geom in range(model.ngeom))
     num_boxes = len(cfg.trunk_shapes) + sum(len(link) for leg in cfg.legs for link in leg.shapes)
-    first = f"{cfg.mass:.2f} kg; {num_boxes} boxes for {num_shapes} shapes, with wheels and feet"
+    first = f"{cfg.mass:.2f} kg; {num_boxes} boxes for {num_shapes} shapes, feet and wheels counted"
     return RobotFile(stand(cfg, notes), (first, *notes))
 
 

@@ -82,7 +82,7 @@ def test_a_base_on_wheels_is_read(file):
     # The wheels' masses are the trunk's
     assert robot.trunk.com == pytest.approx((-0.02 * 0.8, 0.0, 0.05 * 0.8))
     assert robot.torque_limit == (20.0,)
-    assert notes == ("40.00 kg; 1 boxes for 5 shapes, with wheels and feet",)
+    assert notes == ("40.00 kg; 1 boxes for 5 shapes, feet and wheels counted",)
 
 
 def test_wheels_are_written_for_correction_and_read_back(file, tmp_path, capsys):
