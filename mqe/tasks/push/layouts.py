@@ -194,14 +194,20 @@ class Encounters:
         ]
         self._close_share = close_share
         self._tangled_share = tangled_share
+        # Distances are for legs up to the Go1's size; larger robots are wider.
+        self._size = max(1.0, *(cfg.size for cfg in robots.cfgs))
         self._nearest = collision_distance + CLOSE_MARGIN
         self._first = pairs[:, :1]  # (P, 1)
         self._is_second = pairs[:, 1:] == index  # (P, A)
         self._is_either = self._is_second | (self._first == index)
         low, high = torch.tensor(TANGLED_JOINTS * len(LEGS), device=device).unbind(dim=1)
         nominal = robots.joint_pos
-        self._joint_scale = (high - low) / (nominal * (JOINT_SCATTER[1] - JOINT_SCATTER[0]))
-        self._joint_offset = 0.5 * (low + high) - self._joint_scale * nominal
+        scale = (high - low) / (nominal * (JOINT_SCATTER[1] - JOINT_SCATTER[0]))
+        # Joints without a nominal angle, as wheels are, stay where they are.
+        stays = nominal == 0.0
+        self._joint_scale = scale.masked_fill(stays, 1.0)
+        offset = 0.5 * (low + high) - self._joint_scale * nominal
+        self._joint_offset = offset.masked_fill(stays, 0.0)
 
     def arrange(
         self, drawn: Tensor, radius: Tensor, angle: Tensor, rpy: Tensor, joint_pos: Tensor
@@ -224,7 +230,7 @@ class Encounters:
         room = torch.where(
             is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest
         )
-        distance = self._nearest + room * side.abs()
+        distance = self._size * (self._nearest + room * side.abs())
         own_radius = radius.gather(1, first)
         own_angle = angle.gather(1, first)
         if angle.shape[1] > 2:  # away from the first robot's nearest neighbour but the second
@@ -240,7 +246,9 @@ class Encounters:
 
         # Side by side both look outwards or inwards, give or take ``tilt``: seen along the ring,
         # half a trunk and its hips take half of the distance each.
-        tilt = torch.asin(((0.5 * distance - TRUNK_SIDE) / TRUNK_REACH).clamp(0.0, 1.0))
+        tilt = torch.asin(
+            ((0.5 * distance / self._size - TRUNK_SIDE) / TRUNK_REACH).clamp(0.0, 1.0)
+        )
         yaw = rpy[..., 2]
         half = torch.remainder(yaw, math.pi)
         side_by_side = between + (yaw - half) + (half / (0.5 * math.pi) - 1.0) * tilt

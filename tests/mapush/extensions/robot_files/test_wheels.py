@@ -15,10 +15,13 @@ from mapush.extensions.robot_files.reader import read_robot_file
 from mqe.config import ConfigError
 from mqe.controllers.gait import gait_names, load_team_gait
 from mqe.registry import SimCfg
+from mqe.tasks.push.layouts import PushLayouts
+from mqe.world.objects import OBJECTS, Footprint
 from mqe.world.robots import Robots, robots_of
 from mqe.world.robots.described import read_checked_robot
 from mqe.world.robots.robot import NUM_JOINTS
 from mqe.world.scene import build_scene
+from mqe.world.streams import Streams
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
 
@@ -155,3 +158,16 @@ def test_a_robot_on_wheels_has_no_gait_and_idle_joints_beside_legs(file):
     assert mass == pytest.approx(40.0, abs=1e-4)
     gait = load_team_gait(None, Robots(robots))
     assert not gait(torch.randn(3, 2, 59))[:, 0].any()
+
+
+@pytest.mark.parametrize("kind", ["close", "tangled"])
+def test_robots_on_wheels_start_beside_one_another_with_their_wheels_as_they_are(file, kind):
+    robots = Robots(robots_of([str(file), "go1"], 2))
+    footprint = Footprint(OBJECTS["cuboid"])
+    shares = (float(kind == "close"), float(kind == "tangled"))
+    layouts = PushLayouts(footprint, robots, "separated", (1.5, 3.0), *shares)
+    layout = layouts.draw(Streams(0, 500, robots.device), torch.zeros(500, dtype=torch.int64))
+    assert not layout.joint_pos[:, 0].any()
+    between = layout.robot_pos[:, 0, :2] - layout.robot_pos[:, 1, :2]
+    # Half of a rover is 0.35 m wide, of a Go1 0.15 m.
+    assert between.norm(dim=1).min() > 0.5
