@@ -1,27 +1,19 @@
-"""Onboard senses with a history: eight earlier detections of the object, read flat or by a GRU.
+"""Onboard senses with a history: eight earlier detections of the object, parts of the vector.
 
 mapush train --preset laptop_onboard --import onboard_history --set task.senses.name=onboard_history
---set 'task.more_observations=[object_age,past_objects]' --algo hasac_history
+--set 'task.more_observations=[object_age,past_objects]'
 
-Without ``--algo`` the actor reads the history as a part of its vector. N worlds, A robots, K
-detections, newest first.
+N worlds, A robots, K detections, newest first.
 """
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import mapush
-from harl_mapush.learning.off_policy.q_networks import SquashedActor
-from harl_mapush.learning.settings import NetworkCfg
 from mapush.extensions.onboard.model import OnboardSenses
 from mapush.extensions.onboard.recollection import KnownFeatures, Recollection
 from mapush.extensions.onboard.settings import OnboardCfg
-from mapush.extensions.pivoting.taught_hasac import TaughtHasac, TaughtHasacCfg
-from mqe.config import option
-from mqe.controllers.set_readers import SET_READERS, SetReader, entities_of
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.observations import OBSERVATIONS
 from mqe.tasks.push.senses import SENSES, SensesEntry
@@ -32,7 +24,6 @@ from mqe.world.scene import STEP_DT
 K = 8
 APART = 0.4  # [s] least time between two of them
 POSE = 5  # x, y [m], unit vector of the heading, freshness
-GRU_SIZE = 64
 
 
 def num_columns(num_agents: int) -> int:
@@ -105,44 +96,6 @@ def past_objects(scene: SceneFeatures) -> Tensor:
     return scene.bodies_b.new_zeros(*scene.bodies_b.shape[:2], K, POSE + 1)
 
 
-class GruReader(SetReader):
-    """Reads a history from the oldest entity to the newest, in place of its numbers."""
-
-    def __init__(self, size: int, blocks: Any, width: int) -> None:
-        super().__init__(size, blocks, width)
-        self.width = width
-        self.blocks = tuple(blocks)
-        (self.block,) = self.blocks
-        self.gru = nn.GRU(self.block.size, GRU_SIZE)
-        self.out_size = size - K * self.block.size + GRU_SIZE
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = entities_of(x, self.block).flatten(0, -3).flip(1)
-        _, last = self.gru(rows.transpose(0, 1).contiguous())
-        last = last[0].view(*x.shape[:-1], GRU_SIZE)
-        return torch.cat((x[..., : self.block.start], x[..., self.block.end :], last), dim=-1)
-
-
-class HistoryActor(SquashedActor):
-    """An actor that reads the history by a GRU."""
-
-    def __init__(self, cfg: NetworkCfg, *arguments: Any, **options: Any) -> None:
-        super().__init__(replace(cfg, sets="gru"), *arguments, **options)
-
-
-@dataclass(frozen=True)
-class HasacHistoryCfg(TaughtHasacCfg):
-    """Settings of ``hasac_taught`` with a GRU over the history."""
-
-    name: str = option("hasac_history", "name of the learning algorithm")
-
-
-class HasacHistory(TaughtHasac):
-    """``hasac_taught`` with a GRU over the history."""
-
-    actor_class = HistoryActor
-
-
 OBSERVATIONS["past_objects"] = ObservationTerm(
     "earlier detections of the object",
     past_objects,
@@ -154,5 +107,3 @@ OBSERVATIONS["past_objects"] = ObservationTerm(
     turn=OBSERVATIONS["others"].turn,
 )
 SENSES.register("onboard_history", SensesEntry(OnboardCfg, num_columns, HistorySenses))
-SET_READERS.register("gru", GruReader)
-mapush.register_algorithm("hasac_history", HasacHistoryCfg, HasacHistory)

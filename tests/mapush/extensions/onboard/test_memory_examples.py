@@ -1,4 +1,4 @@
-"""Examples of further memories: earlier detections, messages, and an actor with an estimate."""
+"""Examples of further memories: earlier detections, messages, and hidden states."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ import torch
 
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.network import Actor
-from mqe.controllers.set_readers import SET_READERS
 from mqe.extensions import load_extensions
 from mqe.tasks.push.senses import SENSES
-from mqe.vec_env import EntityBlock
 from mqe.world.scene import STEP_DT
 from tests.mapush.extensions.onboard.test_onboard import PERFECT
 from tests.support.paths import ROOT
@@ -31,7 +29,7 @@ DECISION = 5  # control steps
 @pytest.fixture
 def example(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
     """Run an example, and unregister its members afterwards."""
-    with restored_registries(SENSES, SET_READERS):
+    with restored_registries(SENSES):
         yield SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / f"{request.param}.py")))
 
 
@@ -65,18 +63,6 @@ def test_earlier_detections_of_a_moving_box_are_apart_in_time(example) -> None:
     torch.testing.assert_close(known[:, 3], torch.full_like(seen_at, 0.2).sin())
 
 
-@pytest.mark.parametrize("example", ["onboard_history"], indirect=True)
-def test_the_reader_of_a_history_replaces_its_numbers_and_heeds_their_order(example) -> None:
-    reader = example.GruReader(50, [EntityBlock("past", 2, example.K, 6)], 64)
-    x = torch.randn(3, 2, 50)
-    turned = x.clone()
-    turned[..., 2:50] = x[..., 2:50].unflatten(-1, (example.K, 6)).flip(-2).flatten(-2)
-    features = reader(x)
-    assert features.shape == (3, 2, reader.out_size) == (3, 2, 2 + example.GRU_SIZE)
-    assert torch.equal(features[..., :2], x[..., :2])
-    assert not torch.allclose(features, reader(turned))
-
-
 @pytest.mark.parametrize("example", ["onboard_messages"], indirect=True)
 @pytest.mark.parametrize("lost", [0.0, 1.0])
 def test_a_robot_is_told_where_another_saw_the_object(example, lost: float) -> None:
@@ -94,27 +80,6 @@ def test_a_robot_is_told_where_another_saw_the_object(example, lost: float) -> N
     assert obs[0, 0, -3:-1].tolist() == pytest.approx([-2.0, 0.0], abs=0.01)
     assert obs[0, 0, -1] < 0.05  # its age
     assert obs[0, 1, -1] == 1.0  # robot 0 has nothing to tell
-
-
-@pytest.mark.parametrize("example", ["onboard_estimator"], indirect=True)
-def test_the_estimate_learns_the_place_from_an_actors_features(example) -> None:
-    truth = torch.randn(64, 2, 2)
-    algorithm = object.__new__(example.Estimator)
-    features = torch.cat((truth, torch.zeros(64, 2, 2)), dim=-1)
-    spec = SimpleNamespace(teacher=None, teacher_obs=lambda state: truth)
-    actor = SimpleNamespace(sets=lambda obs: obs, net=lambda obs: obs)
-    zeros = [torch.zeros(5, 2) for _ in range(3)]
-    columns = torch.tensor([0, 1])
-    algorithm.__dict__ |= {"spec": spec, "actors": [actor], "columns": columns, "knows_load": False}
-    algorithm.__dict__ |= dict(zip(("head", "mean", "square"), zeros, strict=True))
-    algorithm.__dict__["cfg"] = SimpleNamespace(estimate_weight=1.0)
-    batch: Any = SimpleNamespace(obs=features, state=None)
-    errors = []
-    for _ in range(2000):
-        errors.append(float(algorithm.further_losses(batch)["agent0/estimate_loss"]))
-        algorithm.head.sub_(example.RATE * algorithm.mean / (algorithm.square.sqrt() + 1e-8))
-    assert errors[0] > 1.5
-    assert errors[-1] < 0.01
 
 
 def recurrent_team(example: SimpleNamespace, env: ToyEnv) -> tuple[Any, Any]:
