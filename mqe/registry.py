@@ -57,8 +57,6 @@ class SimulatorEntry(NamedTuple):
 
 TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
-# Other names for tasks in settings
-TASK_ALIASES: dict[str, str] = {}
 
 
 def _make_mujoco(

@@ -16,7 +16,7 @@ from harl_mapush.config.command_line import (
     exit_code,
     flag_values,
 )
-from harl_mapush.config.layers import check_layer, resolve, with_own_names
+from harl_mapush.config.layers import check_layer, resolve
 from harl_mapush.config.other_names import SETTINGS_FILES, SettingsFile
 from harl_mapush.config.presets import (
     DEFAULT_PRESET,
@@ -89,5 +89,4 @@ __all__ = [
     "suite_of_policy",
     "suite_summaries",
     "suites",
-    "with_own_names",
 ]

@@ -27,7 +27,7 @@ from mqe.config import (
     merge,
     unknown,
 )
-from mqe.registry import TASK_ALIASES, TASKS
+from mqe.registry import TASKS
 
 _DEFAULT_NAMES = {"task": DEFAULT_TASK, "algorithm": DEFAULT_ALGORITHM}
 # Keys in files of mapush 0.3 by section, and the values at which they have no effect
@@ -60,8 +60,6 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     notices: list[str] = []
     check_layer(base)
     check_layer(over)
-    base = with_own_names(base)
-    over = with_own_names(over)
     for layer in (base, over):  # before names registered by these modules
         check_imports(layer.get("env"))
 
@@ -95,15 +93,6 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         named = ", ".join(ignored)
         notices.append(f"{named} left out: networks of {cfg.algorithm.name} are without them here")
     return replace(cfg, network=network), notices
-
-
-def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with a task's own name for an alias."""
-    present = dict(values)
-    task = present.get("task")
-    if isinstance(task, Mapping) and task.get("name") in list(TASK_ALIASES):
-        present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}
-    return present
 
 
 def without_former_keys(

@@ -17,7 +17,6 @@ ONE_FEWER = "one_fewer"  # the same team with one robot fewer, among the policie
 SCRIPTS = "scripts"  # the task's scripted policies, among the policies of a suite
 _SECTIONS = ("env", "task", "sim")  # of settings in a suite's file
 _REGISTERED: dict[str, Path] = {}  # files of extensions and of users' packages, by name
-_FORMER_NAMES: dict[str, str] = {}  # present names of registered suites by their former ones
 
 
 @dataclass(frozen=True)
@@ -48,19 +47,14 @@ class Suite:
     examination: str | None = option(None, "a registered measurement in worlds of its own")
 
 
-def register_suite(
-    file: str | Path, task: str | None = None, former_name: str | None = None
-) -> None:
+def register_suite(file: str | Path, task: str | None = None) -> None:
     """Register a YAML file as a suite for ``--suite``, under the file's name without the suffix.
 
-    The suite becomes the default suite of ``task``. ``--suite`` reads ``former_name`` as well.
-    Raises ConfigError if the file holds no suite.
+    The suite becomes the default suite of ``task``. Raises ConfigError if the file holds no suite.
     """
     path = Path(file)
     _suite(path.stem, load_yaml(path))
     _REGISTERED[path.stem] = path
-    if former_name is not None:
-        _FORMER_NAMES[former_name] = path.stem
     if task is not None:
         TASKS[task] = TASKS[task]._replace(suite=path.stem)
 
@@ -115,7 +109,6 @@ def _file(name: str) -> Path:
     """Return the file of a suite."""
     if name.endswith(".yaml"):
         return Path(name)
-    name = _FORMER_NAMES.get(name, name)
     files = _files()
     if name not in files:
         raise ConfigError(f"--suite: {unknown('suite', name, sorted(files))}")

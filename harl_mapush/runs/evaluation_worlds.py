@@ -58,7 +58,7 @@ def settings(
     changes to the policy.
     """
     config.check_layer(over)
-    over = {name: content or {} for name, content in config.with_own_names(over).items()}
+    over = {name: content or {} for name, content in over.items()}
     learned = {} if folder is None else checkpoint.read_config(folder)
     try:
         trained, _ = config.resolve(learned, {})

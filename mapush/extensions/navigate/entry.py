@@ -16,7 +16,7 @@ from mapush.extensions.navigate.setup import make
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.extensions import Registry
-from mqe.registry import TASK_ALIASES, TASKS
+from mqe.registry import TASKS
 from mqe.tasks.entry import PushedObjects, TaskEntry
 
 _SUITES = Path(__file__).parent / "suites"
@@ -68,12 +68,5 @@ NAVIGATE = TaskEntry(
     files=("map",),
 )
 TASKS.register("go1push_upper", NAVIGATE)
-TASK_ALIASES["navigate"] = "go1push_upper"
-# Suites by their present names, with those of release 0.3.
-for _name, _former in {
-    "two_cubes": "H0",
-    "scattered": "H1",
-    "doors": "H2",
-    "u_turn": "H3",
-}.items():
-    register_suite(_SUITES / f"{_name}.yaml", former_name=_former)
+for _file in _SUITES.glob("*.yaml"):
+    register_suite(_file)

@@ -13,7 +13,7 @@ from mqe.manifest import read_manifest, sha256
 
 MAP = "{arena: [8, 8], maps: [{start: [-1.5, 0], goal: [1.5, 0]}]}\n"
 TINY = (
-    "--task navigate --num_envs 1 --num_env_steps 4 --device cpu --set runner.num_steps=2 "
+    "--task go1push_upper --num_envs 1 --num_env_steps 4 --device cpu --set runner.num_steps=2 "
     "--set task.episode_length_s=0.5 --set network.hidden_sizes=[8] "
     "--set algorithm.num_minibatches=1"
 ).split()

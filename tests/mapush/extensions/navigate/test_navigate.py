@@ -12,7 +12,6 @@ from torch import tensor
 from harl_mapush import config, test
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
-from harl_mapush.runs import evaluation_worlds
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
@@ -220,14 +219,6 @@ def test_settings_that_do_not_fit_the_team_are_refused(env, cfg, words):
         make_env(EnvCfg(num_envs=1, **env), SIM, NavigateCfg(map=str(MAP), **cfg), seed=0)
 
 
-def test_an_alias_names_the_task():
-    layer = {"task": {"name": "navigate"}}
-    assert config.resolve(layer, {})[0].task.name == "go1push_upper"
-    for with_suite in (False, True):
-        measured = evaluation_worlds.settings(None, layer, with_suite=with_suite)
-        assert measured.task.name == "go1push_upper"
-
-
 def test_a_team_that_pushes_is_told_how_to_enter_a_suite_of_maps(capsys):
     assert test.main(["pretrained:cuboid", "--suite", "scattered"]) == 2
     hint = "let it follow sub-goals: planner --task go1push_upper --set task.team="
@@ -246,7 +237,7 @@ def test_robots_start_in_a_row_behind_the_object():
 
 
 def test_a_team_brings_its_robots_along_where_nobody_names_others():
-    task = {"name": "navigate", "team": "pretrained:team2"}
+    task = {"name": "go1push_upper", "team": "pretrained:team2"}
     assert config.resolve({"task": task}, {})[0].env.model == "physical"
     named = config.resolve({"task": task, "env": {"model": "reference"}}, {})[0]
     assert named.env.model == "reference"

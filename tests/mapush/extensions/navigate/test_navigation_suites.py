@@ -1,4 +1,4 @@
-"""Suites and presets of the navigation task, and the task under its other name."""
+"""Suites of the navigation task."""
 
 from __future__ import annotations
 
@@ -9,26 +9,9 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from mapush import cli
 
 
-def test_a_task_has_its_settings_under_its_other_name() -> None:
-    cfg = evaluation_worlds.settings(None, {"task": {"name": "navigate"}})
-    assert cfg.task.name == "go1push_upper"
-    assert cfg == evaluation_worlds.settings(None, {"task": {"name": "go1push_upper"}})
-
-
-@pytest.mark.parametrize(
-    ("former", "name"),
-    [
-        ("H0", "two_cubes"),
-        ("H1", "scattered"),
-        ("H2", "doors"),
-        ("H3", "u_turn"),
-    ],
-)
-def test_suites_are_read_under_their_former_names(former: str, name: str) -> None:
-    suite = config.load_suite(name)
-    assert config.load_suite(former).worlds == suite.worlds
-    assert former not in config.suites()
-    assert suite.worlds["task"]["map_seed"] == 2026
+@pytest.mark.parametrize("name", ["two_cubes", "scattered", "doors", "u_turn"])
+def test_maps_of_a_suite_never_change(name: str) -> None:
+    assert config.load_suite(name).worlds["task"]["map_seed"] == 2026
 
 
 def test_worlds_of_a_suite_in_words() -> None:
