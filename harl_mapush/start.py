@@ -20,20 +20,21 @@ from harl_mapush.trainer import Trainer
 from mqe.config import to_dict
 from mqe.registry import TASKS
 
+PROGRAM = "mapush train"  # in messages, also if it runs as a module
+
 
 class Start(NamedTuple):
     """A run's folder, the saved run to continue, and the checkpoint with the initial networks."""
 
     folder: Path
     files: NamedFiles
-    program: str  # in messages and in the command to resume the run
     imports: tuple[str, ...] = ()  # the user's modules
     is_named: bool = False  # whether the user named the new folder
     saved: SavedRun | None = None
     init_from: str | None = None
 
     @classmethod
-    def anew(cls, cfg: RunCfg, program: str) -> Self:
+    def anew(cls, cfg: RunCfg) -> Self:
         """Return the start of a new run."""
         logger = cfg.logger
         if logger.out_dir is not None:
@@ -46,13 +47,13 @@ class Start(NamedTuple):
                 cfg.runner.seed,
                 datetime.now(),
             )
-        start = cls(folder, named_files.find(cfg), program, cfg.env.imports)
+        start = cls(folder, named_files.find(cfg), cfg.env.imports)
         return start._replace(is_named=logger.out_dir is not None, init_from=cfg.runner.init_from)
 
     @classmethod
-    def again(cls, saved: SavedRun, cfg: RunCfg, program: str) -> Self:
+    def again(cls, saved: SavedRun, cfg: RunCfg) -> Self:
         """Return the start of a saved run in its own folder."""
-        return cls.anew(cfg, program)._replace(folder=saved.run, is_named=True, saved=saved)
+        return cls.anew(cfg)._replace(folder=saved.run, is_named=True, saved=saved)
 
     def check_folder(self, stack: ExitStack) -> None:
         """Lock a saved run's folder, or check a new one in advance.
@@ -105,7 +106,7 @@ class Start(NamedTuple):
     def command(self) -> str:
         """Return the command line for resuming the run, with ``--import`` of its modules."""
         words = "".join(f"--import {shlex.quote(name)} " for name in self.imports)
-        return f"{self.program} {words}--resume {shlex.quote(str(self.folder))}"
+        return f"{PROGRAM} {words}--resume {shlex.quote(str(self.folder))}"
 
     def how_to_resume(self, more: str = "") -> str:
         """Return the hint for resuming after an early end. ``more`` is added to the command."""

@@ -1,4 +1,4 @@
-"""Measure or watch a trained team: ``python -m harl_mapush.test``."""
+"""Measure or watch a trained team: ``mapush test`` and ``mapush play``."""
 
 from __future__ import annotations
 
@@ -14,34 +14,49 @@ from harl_mapush import config, viewing
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import command
 from harl_mapush.evaluation.policies import policy_names
-from harl_mapush.process import library_lines, limit_threads, say, seed_everything
+from harl_mapush.process import limit_threads, say, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import ConfigError, unknown
 from mqe.registry import resolve_sim
 from mqe.viewer.video import Film
 
-PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 SHOWN = "pretrained:cuboid"  # the team of a viewer without a checkpoint
 VIEWER = ("record", "web", "host")  # flags of this mode only
 
 
-def make_parser(program: str = PROGRAM, *, has_calculator: bool = True) -> config.Parser:
-    """Build the command line for ``program``, by default with the calculator.
-
-    Without it, the program is a viewer that also films.
-    """
-    viewer_words = (
-        "A team on a page in a browser, or a film of it. Without a checkpoint, --task, --object or "
-        "--suite names the world for policies without training."
-    )
-    test_words = "Success rate and other metrics of a trained team."
+def make_parser() -> config.Parser:
+    """Build the command line of ``mapush test``, with the calculator and the viewer."""
     parser = config.Parser(
-        prog=program,
-        description=test_words if has_calculator else viewer_words,
-        example=f"{program} pretrained:team2" + (" --suite team2" if has_calculator else ""),
+        prog="mapush test",
+        description="Success rate and other metrics of a trained team.",
+        example="mapush test pretrained:team2 --suite team2",
     )
+    parser.add_argument(
+        "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
+    )
+    config.add_other_test_flags(parser)
+    command.add_flags(parser)
+    _add_viewer(parser)
+    return parser
+
+
+def make_viewer_parser() -> config.Parser:
+    """Build the command line of ``mapush play``, a viewer that also films."""
+    parser = config.Parser(
+        prog="mapush play",
+        description="A team on a page in a browser, or a film of it. Without a checkpoint, --task, "
+        "--object or --suite names the world for policies without training.",
+        example="mapush play pretrained:team2",
+    )
+    parser.set_defaults(mode="viewer", **dict.fromkeys(command.FLAGS))
+    _add_viewer(parser)
+    return parser
+
+
+def _add_viewer(parser: config.Parser) -> None:
+    """Add the flags of both programs."""
     parser.add_argument(
         "team",
         metavar="CHECKPOINT",
@@ -55,29 +70,13 @@ def make_parser(program: str = PROGRAM, *, has_calculator: bool = True) -> confi
         metavar="MODULE:FUNCTION",
         help="a function of your own as the policy, from observations to actions",
     )
-    each_seed = ", or for each seed of the calculator" if has_calculator else ""
     parser.add_argument(
         "--num_episodes",
         metavar="N",
         type=int,
-        help=f"number of episodes before the viewer closes, in a film{each_seed}",
+        help="number of episodes before the viewer closes, in a film, or for each seed of the "
+        "calculator",
     )
-    if has_calculator:
-        parser.add_argument(
-            "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
-        )
-        config.add_other_test_flags(parser)
-        command.add_flags(parser)
-    else:
-        parser.set_defaults(mode="viewer", **dict.fromkeys(command.FLAGS))
-    _add_viewer(parser)
-    worlds = parser.add_argument_group("worlds")
-    config.add_import(worlds)
-    config.add_flags(worlds, FLAGS)
-    return parser
-
-
-def _add_viewer(parser: config.Parser) -> None:
     viewer = parser.add_argument_group("viewer")
     viewer.add_argument(
         "--web",
@@ -99,30 +98,9 @@ def _add_viewer(parser: config.Parser) -> None:
         help="output file for a film (.mp4) in place of the viewer",
     )
     viewing.add_film_flags(group)
-
-
-def main(
-    argv: Sequence[str] | None = None,
-    program: str = PROGRAM,
-    *,
-    has_calculator: bool = True,
-) -> int:
-    """Measure or show a team by the arguments ``argv``. Return the exit code.
-
-    Error messages name ``program``.
-    """
-
-    def run() -> int:
-        arguments = make_parser(program, has_calculator=has_calculator).parse(argv)
-        return _main(arguments, program)
-
-    with library_lines(say):
-        return config.exit_code(run, program)
-
-
-def play(argv: Sequence[str] | None = None) -> int:
-    """Show a team: ``mapush play``. Return the exit code."""
-    return main(argv, "mapush play", has_calculator=False)
+    worlds = parser.add_argument_group("worlds")
+    config.add_import(worlds)
+    config.add_flags(worlds, FLAGS)
 
 
 def _episodes(outcomes: Sequence[str]) -> str:
@@ -130,7 +108,7 @@ def _episodes(outcomes: Sequence[str]) -> str:
     return "1 episode" if len(outcomes) == 1 else f"{len(outcomes)} episodes"
 
 
-def _main(arguments: Any, program: str) -> int:
+def _show_or_measure(arguments: Any) -> int:
     limit_threads()
     if arguments.team is not None:
         if arguments.checkpoint is not None:
@@ -155,7 +133,7 @@ def _main(arguments: Any, program: str) -> int:
     if not (has_policy or _names_a_world(arguments)):
         raise ConfigError(
             "CHECKPOINT is missing: give a checkpoint folder, a run folder, pretrained:NAME, or "
-            f"one of {', '.join(policy_names())}; example: {program} pretrained:team2"
+            f"one of {', '.join(policy_names())}; example: mapush test pretrained:team2"
         )
     _check_mode(arguments)
     _check_viewer(arguments)
@@ -235,6 +213,18 @@ def _settings(folder: Path | None, arguments: Any) -> RunCfg:
     if arguments.mode == "viewer":
         return evaluation_worlds.shown(folder, over, arguments.suite)
     return evaluation_worlds.settings(folder, over)
+
+
+@config.command(make_parser)
+def main(arguments: Any) -> int:
+    """Measure or show a team: ``mapush test``. Return the exit code."""
+    return _show_or_measure(arguments)
+
+
+@config.command(make_viewer_parser)
+def play(arguments: Any) -> int:
+    """Show a team: ``mapush play``. Return the exit code."""
+    return _show_or_measure(arguments)
 
 
 if __name__ == "__main__":

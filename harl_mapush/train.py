@@ -1,4 +1,4 @@
-"""Train a team: ``python -m harl_mapush.train``."""
+"""Train a team: ``mapush train``, or ``python -m harl_mapush.train``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.process import keep_freed_memory
 from harl_mapush.runs import init_from, named_files, resume
-from harl_mapush.start import Start
+from harl_mapush.start import PROGRAM, Start
 from mqe.config import ConfigError
 from mqe.extensions import load_extensions
 
-PROGRAM = resume.PROGRAM
 
-
-def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line for ``program``. Extensions may add flags."""
+def make_parser() -> config.Parser:
+    """Build the command line. Extensions may add flags."""
     load_extensions()
     parser = config.Parser(
-        prog=program,
+        prog=PROGRAM,
         description="Training of a team of quadrupeds. Settings are read from the defaults, the "
         "run file or preset, another library's file, flags and --set; later ones replace earlier "
         "ones.",
-        example=f"{program} --preset laptop --object tblock --seed 2",
+        example=f"{PROGRAM} --preset laptop --object tblock --seed 2",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
@@ -53,23 +51,20 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Train a team by the arguments ``argv``. Return the exit code.
-
-    Error messages name ``program``.
-    """
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train a team by the arguments ``argv``. Return the exit code."""
     rank = Launch.of_environment().rank
-    name = f"{program} (rank {rank})" if rank else program
-    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv, program), name))
+    name = f"{PROGRAM} (rank {rank})" if rank else PROGRAM
+    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv), name))
 
 
-def _main(argv: Sequence[str] | None, program: str) -> int:
+def _main(argv: Sequence[str] | None) -> int:
     keep_freed_memory()
     started = Launch.of_environment()
     if started.rank > 0:
         # Only rank 0 writes output. The file stays open until the process ends.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    arguments = make_parser(program).parse(argv)
+    arguments = make_parser().parse(argv)
     files = {name: getattr(arguments, name) for name in config.SETTINGS_FILES}
     files = {name: path for name, path in files.items() if path is not None}
     if arguments.resume is not None:
@@ -77,7 +72,7 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
             raise ConfigError(
                 f"--{next(iter(files))}: a resumed run keeps its own settings; leave it out"
             )
-        return _resume(arguments.resume, config.flag_values(arguments), program)
+        return _resume(arguments.resume, config.flag_values(arguments))
 
     over = config.flag_values(arguments)
     if arguments.config is None and arguments.preset is None and not files:
@@ -99,10 +94,10 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     cfg = named_files.absolute(cfg)
-    return experiment.run(cfg, Start.anew(cfg, program))
+    return experiment.run(cfg, Start.anew(cfg))
 
 
-def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
+def _resume(name: str, over: Mapping[str, Any]) -> int:
     """Resume a run, changed by ``over``. For a finished run write a line and return 0."""
     saved, notices = resume.find(name)
     cfg, more = resume.settings(saved, over)
@@ -115,7 +110,7 @@ def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
         )
         return 0
     cfg = named_files.absolute(cfg)
-    return experiment.run(cfg, Start.again(saved, cfg, program))
+    return experiment.run(cfg, Start.again(saved, cfg))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from harl_mapush.distributed.ranks import UnequalRanksError
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.provenance import LostFolderError
-from harl_mapush.start import Start
+from harl_mapush.start import PROGRAM, Start
 from harl_mapush.trainer import BrokenWorldsError, NonFiniteError
 from mqe.sim.simulator import SimulatorError
 
@@ -46,7 +46,7 @@ class Training:
             return self._save_and_end(error)
         except LostFolderError as error:
             if self._run.ranks.is_first:
-                sys.stderr.write(f"{self._start.program}: {error}\n")
+                sys.stderr.write(f"{PROGRAM}: {error}\n")
             return NOTHING_SAVED
         except UnsavedError as error:
             self._write_error(
@@ -66,7 +66,7 @@ class Training:
             number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
             self._run.ranks.ends_together = False
             lost = "interrupted; the training since the last checkpoint is lost"
-            sys.stderr.write(f"{self._start.program}: {lost}; {self._start.how_to_resume()}\n")
+            sys.stderr.write(f"{PROGRAM}: {lost}; {self._start.how_to_resume()}\n")
             return SIGNALLED + number
         finally:
             for callback in self._callbacks.all:
@@ -107,11 +107,11 @@ class Training:
             try:
                 self._callbacks.saver.save_last(progress.env_steps)
             except (UnsavedError, LostFolderError) as unsaved:
-                sys.stderr.write(f"{self._start.program}: {unsaved}\n")
-        sys.stderr.write(f"{self._start.program}: {error}; {self._start.how_to_resume()}\n")
+                sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
+        sys.stderr.write(f"{PROGRAM}: {error}; {self._start.how_to_resume()}\n")
         return 1
 
     def _write_error(self, line: str, more: str = "") -> None:
         """Write the final error on all ranks, and the command to resume the run."""
         if self._run.ranks.is_first:
-            sys.stderr.write(f"{self._start.program}: {line}; {self._start.how_to_resume(more)}\n")
+            sys.stderr.write(f"{PROGRAM}: {line}; {self._start.how_to_resume(more)}\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from mqe.extensions import Registry
@@ -17,7 +16,6 @@ class Command(NamedTuple):
 
     target: str | Main  # MODULE:FUNCTION, or the function itself
     help: str  # one line in ``mapush --help``
-    takes_program: bool = False  # it also runs as a module, and needs its own name
 
 
 COMMANDS: Registry[Command] = Registry("command")
@@ -38,7 +36,7 @@ for _name, _target, _help in (
     ),
     ("doctor", "mapush.doctor.command:main", "a check of this machine, step by step"),
 ):
-    COMMANDS.register(_name, Command(_target, _help, _name in ("train", "test")))
+    COMMANDS.register(_name, Command(_target, _help))
 
 # Present command lines by commands of release 0.3. Extensions add theirs.
 MOVED = {
@@ -54,5 +52,4 @@ def load(name: str) -> Main:
     if not isinstance(command.target, str):
         return command.target
     module, _, function = command.target.partition(":")
-    main = getattr(importlib.import_module(module), function or "main")
-    return partial(main, program=f"mapush {name}") if command.takes_program else main
+    return getattr(importlib.import_module(module), function or "main")

@@ -376,7 +376,7 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
-    shown = flags(test.make_parser("mapush play", has_calculator=False))
+    shown = flags(test.make_viewer_parser())
     hidden = {f"--{flag}" for flag in (*evaluation_command.FLAGS, "mode")}
     of_extensions = {f"--{flag}" for flag in TEST_FLAGS}
     given = {*flags(test.make_parser())} - of_extensions

@@ -88,7 +88,7 @@ def test_a_value_of_a_megabyte_is_not_repeated(capsys) -> None:
     assert train.main(["--set", f"task.object={'x' * 1_000_000}"]) == 2
     line = error_line(capsys)
     assert len(line) < 2000
-    assert line.startswith("python -m harl_mapush.train: task.object: unknown value 'xxx")
+    assert line.startswith("mapush train: task.object: unknown value 'xxx")
     assert "(allowed: cuboid, tblock, cylinder" in line
 
 

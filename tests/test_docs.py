@@ -51,7 +51,7 @@ OF_UPSTREAM = ("examples/harl_training.py",)
 PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
-    "play": lambda: test.make_parser("mapush play", has_calculator=False),
+    "play": test.make_viewer_parser,
     "export": export.make_parser,
     "sweep": sweep.make_parser,
     "report": report.make_parser,

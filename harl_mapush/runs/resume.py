@@ -16,7 +16,6 @@ from harl_mapush.runs import checkpoint, named_files, run_folder
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
 from mqe.registry import resolve_sim
 
-PROGRAM = "python -m harl_mapush.train"
 KINDS = "a run folder or one of its checkpoint folders"
 # Settings for a resumed run to change. The saved state depends on all others.
 CHANGEABLE_ON_RESUME = (

@@ -209,7 +209,7 @@ def test_ctrl_c_saves_the_last_state(gait, tmp_path, monkeypatch, capsys) -> Non
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["32"]
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("Interrupted (SIGINT); ")
-    assert line.endswith(f"Resume with: python -m harl_mapush.train --resume {tmp_path / 'run'}")
+    assert line.endswith(f"Resume with: mapush train --resume {tmp_path / 'run'}")
     assert signal.getsignal(signal.SIGINT) is before
 
 

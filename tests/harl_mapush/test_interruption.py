@@ -189,7 +189,7 @@ def test_time_that_is_up_saves_and_ends(command, tmp_path, capsys) -> None:
     assert train.main([*command, "--max_wall_time", "1s", "--num_env_steps", "1_000_000"]) == 3
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("Time is up (max_wall_time 1s); the last state is saved in ")
-    assert line.endswith(f"Resume with: python -m harl_mapush.train --resume {tmp_path / 'run'}")
+    assert line.endswith(f"Resume with: mapush train --resume {tmp_path / 'run'}")
     done = max(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir())
     again = ["--resume", str(tmp_path / "run"), "--num_env_steps", str(done + ITERATION)]
     assert train.main([*again, "--max_wall_time", "1h"]) == 0

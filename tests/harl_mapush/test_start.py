@@ -19,7 +19,7 @@ def test_a_saved_run_without_a_checkpoint_starts_with_its_initial_networks(
     monkeypatch.setattr(start.init_from, "load", lambda *words: loaded.append(words) or "Loaded")
     trainer = cast(Any, SimpleNamespace(algorithm=SimpleNamespace(networks={})))
     saved = SavedRun(Path("run"), None, 0)
-    for begin in (Start.anew(cfg, "train"), Start.again(saved, cfg, "train")):
+    for begin in (Start.anew(cfg), Start.again(saved, cfg)):
         state = begin.read_state()
         assert state is None
         begin.load(trainer, 2, cfg.algorithm, state)
@@ -29,8 +29,8 @@ def test_a_saved_run_without_a_checkpoint_starts_with_its_initial_networks(
 
 def test_a_new_run_has_the_folder_of_its_settings_or_one_of_its_own(monkeypatch) -> None:
     named, _ = config.resolve({}, {"logger": {"out_dir": "a/run"}})
-    begin = Start.anew(named, "train")
+    begin = Start.anew(named)
     assert (begin.folder, begin.is_named) == (Path("a/run"), True)
-    begin = Start.anew(config.resolve({}, {"logger": {"exp_name": "mine"}})[0], "train")
+    begin = Start.anew(config.resolve({}, {"logger": {"exp_name": "mine"}})[0])
     assert "mine" in begin.folder.parts
     assert not begin.is_named

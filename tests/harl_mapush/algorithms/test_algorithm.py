@@ -197,7 +197,7 @@ def test_every_kind_of_algorithm_trains_through_the_program(name: str, tmp_path:
     }
     cfg, _ = config.resolve({}, over)
     cfg = dataclasses.replace(cfg, algorithm=for_trial(cfg.algorithm, 8))
-    assert experiment.run(cfg, Start.anew(cfg, "test")) == 0
+    assert experiment.run(cfg, Start.anew(cfg)) == 0
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
 
 

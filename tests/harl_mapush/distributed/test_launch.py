@@ -199,7 +199,7 @@ def test_a_mistake_of_all_ranks_is_a_line_of_each(
     process = torchrun(tmp_path / "run", gait, *words, ranks=3)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    lines = [line for line in stderr.splitlines() if line.startswith("python -m harl_mapush")]
+    lines = [line for line in stderr.splitlines() if line.startswith("mapush train")]
     assert 1 <= len(lines) <= 3, stderr
 
 

@@ -165,7 +165,7 @@ def test_a_signal_saves_what_the_named_command_resumes(
     assert line.startswith(
         f"Interrupted ({number.name}); the last state is saved in {out / 'checkpoints' / '96'}. "
     )
-    assert line.endswith(f"Resume with: python -m harl_mapush.train --resume '{out}'")
+    assert line.endswith(f"Resume with: mapush train --resume '{out}'")
     monkeypatch.undo()
     assert train.main(["--resume", str(out)]) == 0
     assert_same(out, through)
@@ -513,7 +513,7 @@ def test_old_training_states_go_when_they_take_too_much(run, monkeypatch) -> Non
 
 def test_the_printed_command_imports_what_the_run_needs(tmp_path) -> None:
     run = tmp_path / "a run"
-    start = Start(run, NamedFiles({}, {}), "mapush train", ("own_object", "own_reward"))
+    start = Start(run, NamedFiles({}, {}), ("own_object", "own_reward"))
     words = shlex.split(start.command())
     assert words[:2] == ["mapush", "train"]
     given = train.make_parser().parse_args(words[2:])
