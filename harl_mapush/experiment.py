@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 
 from harl_mapush import parts
-from harl_mapush.callbacks.of_run import make_callbacks
 from harl_mapush.collectors import collector_settings
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
@@ -73,8 +72,7 @@ def run(cfg: RunCfg, start: Start) -> int:
         record = start.record(cfg, built)
         if ranks.is_first:
             record.begin()
-        callbacks = make_callbacks(cfg.logger, record, built, ranks, wall_time)
-        return Training(callbacks, start).train()
+        return Training(cfg.logger, record, built, ranks, wall_time, start).train()
 
 
 def _stored_settings(cfg: RunCfg, machine: Machine, num_ranks: int, num_agents: int) -> RunCfg:

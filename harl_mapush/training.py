@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 import sys
 
-from harl_mapush.callbacks.checkpoints import UnsavedError
-from harl_mapush.callbacks.ending import RunEnded
-from harl_mapush.callbacks.of_run import RunCallbacks
+from harl_mapush.callbacks.checkpoints import CheckpointSaver, UnsavedError
+from harl_mapush.callbacks.ending import EndOnRequest, RunEnded
+from harl_mapush.callbacks.logger import ProgressLog, RunLogger
+from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.collectors.launchers import CollectionError
-from harl_mapush.distributed.ranks import UnequalRanksError
-from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled
+from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
+from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled, WallTime
+from harl_mapush.parts import Parts
+from harl_mapush.run_settings import LoggerCfg
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.provenance import LostFolderError
+from harl_mapush.runs.record import RunRecord
 from harl_mapush.start import PROGRAM, Start
 from harl_mapush.trainer import BrokenWorldsError, NonFiniteError
 from mqe.sim.simulator import SimulatorError
@@ -23,20 +27,49 @@ NOTHING_SAVED = 4  # the exit code after failed checkpoints
 class Training:
     """A built run's training in its folder."""
 
-    def __init__(self, callbacks: RunCallbacks, start: Start) -> None:
-        """Train the run of ``callbacks``, begun by ``start``."""
-        self._run = callbacks.run
-        self._folder = callbacks.run.folder
-        self._callbacks = callbacks
+    def __init__(
+        self,
+        cfg: LoggerCfg,
+        record: RunRecord,
+        parts: Parts,
+        ranks: Ranks,
+        wall_time: WallTime,
+        start: Start,
+    ) -> None:
+        """Open the run's log, on its first rank, and build its callbacks."""
         self._start = start
+        self._folder = record.folder
+        trainer = parts.trainer
+        logger = None
+        if ranks.is_first:
+            task = record.settings["task"]["name"]
+            algorithm = record.settings["algorithm"]["name"]
+            title = f"Env mapush Task {task} Algo {algorithm} Exp {cfg.exp_name}"
+            logger = RunLogger(
+                cfg,
+                record.folder,
+                title,
+                env_steps=trainer.progress.env_steps,
+                headline=parts.env.report.headline,
+                check_folder=record.check_folder,
+            )
+        say = _nothing if logger is None else logger.say
+        flush = _nothing if logger is None else logger.flush
+
+        self._run = RunContext(record.folder, record.settings, parts.env, trainer, ranks, say)
+        self._saver = CheckpointSaver(self._run, record, flush)
+        further = [make(self._run) for make in CALLBACKS.values()]
+        # The end of a run measures the checkpoint that was written before.
+        self._ending = EndOnRequest(trainer, wall_time, self._saver, ranks)
+        self._callbacks = [ProgressLog(logger, trainer), *further, self._saver, self._ending]
 
     def train(self) -> int:
         """Train to the end. Return the exit code."""
         self._introduce()
         logs = self._folder / run_folder.COLLECTORS
         try:
-            with self._callbacks.ending.interruption:
-                self._run.trainer.learn(self._callbacks.all, logs)
+            with self._ending.interruption:
+                self._run.trainer.learn(self._callbacks, logs)
             last = run_folder.last_checkpoint(self._folder)
             self._run.say(f"Done; the last checkpoint is {last}.")
             return 0
@@ -69,7 +102,7 @@ class Training:
             sys.stderr.write(f"{PROGRAM}: {lost}; {self._start.how_to_resume()}\n")
             return SIGNALLED + number
         finally:
-            for callback in self._callbacks.all:
+            for callback in self._callbacks:
                 callback.on_end()
 
     def _introduce(self) -> None:
@@ -105,7 +138,7 @@ class Training:
         progress = self._run.trainer.progress
         if progress.iteration:
             try:
-                self._callbacks.saver.save_last(progress.env_steps)
+                self._saver.save_last(progress.env_steps)
             except (UnsavedError, LostFolderError) as unsaved:
                 sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
         sys.stderr.write(f"{PROGRAM}: {error}; {self._start.how_to_resume()}\n")
@@ -115,3 +148,7 @@ class Training:
         """Write the final error on all ranks, and the command to resume the run."""
         if self._run.ranks.is_first:
             sys.stderr.write(f"{PROGRAM}: {line}; {self._start.how_to_resume(more)}\n")
+
+
+def _nothing(*_: object) -> None:
+    """Stand for a log on all ranks but the first."""
