@@ -55,12 +55,12 @@ class Interruption:
         self.signal: signal.Signals | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Context manager: record a signal instead of ending."""
         self._before = _install(self._note)
-
-    def __exit__(self, *_: object) -> None:
-        _restore(self._before)
-        self._before = {}
+        with _restored(self._before):
+            yield
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
@@ -177,9 +177,5 @@ def _restored(before: dict[int, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(before)
-
-
-def _restore(before: dict[int, Any]) -> None:
-    for number, handler in before.items():
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

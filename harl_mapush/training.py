@@ -68,7 +68,7 @@ class Training:
         self._introduce()
         logs = self._folder / run_folder.COLLECTORS
         try:
-            with self._ending.interruption:
+            with self._ending.interruption.recorded():
                 self._run.trainer.learn(self._callbacks, logs)
             last = run_folder.last_checkpoint(self._folder)
             self._run.say(f"Done; the last checkpoint is {last}.")

@@ -34,7 +34,7 @@ class EndOnRequest(Callback):
 
         To measure checkpoints, this callback must follow ``saver``.
         """
-        self.interruption = Interruption()  # the caller enters it for the time of the training
+        self.interruption = Interruption()  # the caller records during the training
         self._trainer = trainer
         self._wall_time = wall_time
         self._saver = saver

@@ -53,7 +53,7 @@ def test_the_same_signal_again_ends_at_once_if_it_is_sent_by_hand() -> None:
         (signal.SIGXCPU, False),
     ):
         noted = Interruption()
-        with interruption.as_exceptions(), noted:
+        with interruption.as_exceptions(), noted.recorded():
             signal.raise_signal(number)
             signal.raise_signal(signal.SIGUSR2)  # another one is no second
             assert noted.signal == number
