@@ -29,14 +29,11 @@ def make_parser() -> config.Parser:
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--config",
-        metavar="FILE",
-        help="run file (YAML), for instance the config.yaml of another run",
-    )
-    source.add_argument(
         "--preset",
+        "--config",
         metavar="NAME",
-        help=f"preset, a run file in mapush: {', '.join(config.presets())}",
+        help="run file (YAML), for instance the config.yaml of another run, or a preset, one in "
+        f"mapush: {', '.join(config.presets())}",
     )
     source.add_argument(
         "--resume",
@@ -75,15 +72,13 @@ def _main(argv: Sequence[str] | None) -> int:
         return _resume(arguments.resume, config.flag_values(arguments))
 
     over = config.flag_values(arguments)
-    if arguments.config is None and arguments.preset is None and not files:
+    if arguments.preset is None and not files:
         arguments.preset, reason = config.machine_preset(over, started.size)
         sys.stdout.write(
             f"The preset is {arguments.preset}, since {reason}; --preset NAME takes another, "
             "mapush list presets names them.\n"
         )
     base = {} if arguments.preset is None else config.load_preset(arguments.preset)
-    if arguments.config is not None:
-        base = config.load_file(arguments.config)
     base, notices = init_from.apply(base, over)
     for name, path in files.items():
         base, more = config.SETTINGS_FILES[name].apply(base, over, path)

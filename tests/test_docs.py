@@ -166,7 +166,7 @@ def check_arguments(parser: config.Parser, words: list[str]) -> None:
         return
     over = config.flag_values(arguments)
     is_new_run = hasattr(arguments, "init_from") and hasattr(arguments, "resume")
-    if is_new_run and not (arguments.resume or arguments.config or arguments.load_config):
+    if is_new_run and not (arguments.resume or arguments.load_config):
         over.get("sim", {}).pop("device", None)  # of a machine that has one
         config.resolve(config.load_preset(arguments.preset or config.machine_preset(over)[0]), over)
 

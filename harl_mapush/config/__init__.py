@@ -21,7 +21,6 @@ from harl_mapush.config.other_names import SETTINGS_FILES, SettingsFile
 from harl_mapush.config.presets import (
     DEFAULT_PRESET,
     check_preset,
-    load_file,
     load_preset,
     machine_preset,
     preset_files,
@@ -76,7 +75,6 @@ __all__ = [
     "exit_code",
     "flag_values",
     "import_modules",
-    "load_file",
     "load_preset",
     "load_suite",
     "machine_preset",

@@ -49,20 +49,13 @@ def preset_summaries() -> dict[str, str]:
     return summaries
 
 
-def load_file(path: str | Path) -> dict[str, Any]:
-    """Return the settings in a run file. Raise ConfigError for a preset's name."""
-    if str(path) in presets() and not Path(path).exists():
-        raise ConfigError(f"{path}: no such file, but a preset of that name; say --preset {path}")
-    return load_yaml(path)
-
-
-def load_preset(name: str) -> dict[str, Any]:
-    """Return a preset's settings. Raise ConfigError for an unknown name."""
-    if name not in presets():
-        if os.path.isfile(name):  # False for an impossible file name
-            raise ConfigError(f"--preset: {name} is a file; say --config {name}")
-        raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
-    return load_yaml(preset_files()[name])
+def load_preset(name: str | Path) -> dict[str, Any]:
+    """Return the settings of a preset or in another run file. Raise ConfigError for neither."""
+    file = preset_files().get(str(name), name)
+    is_file = Path(file).suffix or os.path.exists(file)  # False for an impossible file name
+    if not is_file:
+        raise ConfigError(f"--preset: {unknown('preset', str(name), presets())}")
+    return load_yaml(file)
 
 
 def machine_preset(over: Mapping[str, Any], num_ranks: int = 1) -> tuple[str, str]:
@@ -89,7 +82,7 @@ def machine_preset(over: Mapping[str, Any], num_ranks: int = 1) -> tuple[str, st
 
 def check_preset(name: str, cfg: RunCfg) -> None:
     """Raise ConfigError if a preset for GPUs would run on a CPU without ``--device cpu``."""
-    if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto":
+    if name not in presets() or cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto":
         return
     _, device = resolve_sim(cfg.sim)
     if device.type != "cpu":

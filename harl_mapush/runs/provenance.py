@@ -63,10 +63,8 @@ def preset(run: Path) -> str | None:
     """Return the preset at a run's first start, or the name of its run file. None if unknown."""
     _, starts = _read(run)
     command = str(starts[0].get("command")) if starts else ""
-    named = re.search(r"--(preset|config)[= ](\S+)", command)
-    if named is None:
-        return None
-    return named[2] if named[1] == "preset" else Path(named[2]).stem
+    named = re.search(r"--(?:preset|config)[= ](\S+)", command)
+    return None if named is None else Path(named[1]).stem
 
 
 def check_folder(run: Path, own_id: str) -> None:

@@ -26,7 +26,12 @@ def make_parser() -> config.Parser:
         description="A check of this machine, step by step, up to the first step that fails.",
         example="mapush doctor --device cuda",
     )
-    parser.add_argument("--preset", metavar="NAME", help="preset of the run for the check")
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        default=config.DEFAULT_PRESET,
+        help="preset or run file of the run for the check",
+    )
     config.add_import(parser)
     config.add_flags(parser, ("--device", "--sim"))
     return parser
@@ -35,8 +40,7 @@ def make_parser() -> config.Parser:
 @config.command(make_parser)
 def main(arguments: Any) -> int:
     """Check the machine. Return the exit code."""
-    preset = arguments.preset or config.DEFAULT_PRESET
-    cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
+    cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
     for name, stage in stages().items():
         say(f"running {name}")  # the last line of a crash
         if not run_stage(name, stage, cfg):

@@ -136,7 +136,7 @@ def test_another_task_leaves_out_unknown_settings_and_reports_it(walking) -> Non
 
 
 def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run, walking) -> None:
-    settings = config.load_file(run / "config.yaml")
+    settings = config.load_preset(run / "config.yaml")
     settings["task"]["weights"] = {"contact": -0.1}
     cfg, notices = config.resolve(settings, {"task": {"name": "walking"}})
     common = {"name": "walking", "episode_length_s": settings["task"]["episode_length_s"]}
@@ -173,7 +173,7 @@ def test_run_folder(run, gait) -> None:
 
 
 def test_a_run_is_rebuilt_from_its_folder(run) -> None:
-    again, notices = config.resolve(config.load_file(run / "config.yaml"), {})
+    again, notices = config.resolve(config.load_preset(run / "config.yaml"), {})
     assert to_dict(again) == yaml.safe_load((run / "config.yaml").read_text())
     assert notices == []
 
@@ -345,7 +345,6 @@ BAD_TRAIN = [
     ("--set algorithm.num_minibatches=5000", "num_minibatches must be at most 4096", "not 5000"),
     ("--sed 3", "did you mean --seed?", "--sed"),
     ("--num_envs", "--num_envs", "expected one argument"),
-    ("--preset laptop --config x.yaml", "--config", "--preset"),
     ("--resume {run} --preset laptop", "--preset", "--resume"),
     ("--out {file}", "--out", "file"),
     ("--out {file}/deeper", "--out", "file"),

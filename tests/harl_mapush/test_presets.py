@@ -85,21 +85,18 @@ def test_an_object_that_is_named_takes_the_place_of_a_presets_shapes() -> None:
     assert config.resolve(preset, both)[0].task.shapes == "held_out"
 
 
-def test_a_file_for_a_preset_and_a_preset_or_folder_for_a_file_are_answered(
-    tmp_path, monkeypatch
-) -> None:
+def test_a_preset_and_a_run_file_are_named_alike(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text("")
-    with pytest.raises(ConfigError, match="--preset: mine.yaml is a file; say --config mine.yaml"):
-        config.load_preset("mine.yaml")
+    for name in ("mine.yaml", "mine", "laptop"):
+        (tmp_path / name).write_text("env: {num_envs: 3}")
+    assert config.load_preset("mine.yaml") == config.load_preset("mine") == {"env": {"num_envs": 3}}
+    assert config.load_preset("laptop") != config.load_preset("./laptop")
     with pytest.raises(ConfigError, match=f"unknown preset '{'a' * 300}'"):
         config.load_preset("a" * 300)
-    with pytest.raises(ConfigError, match="laptop: no such file, .* say --preset laptop"):
-        config.load_file("laptop")
     with pytest.raises(ConfigError, match="name a file in it, such as .*mine.yaml"):
-        config.load_file(tmp_path)
-    (tmp_path / "laptop").write_text("env: {num_envs: 3}")
-    assert config.load_file("laptop") == {"env": {"num_envs": 3}}
+        config.load_preset(tmp_path)
+    with pytest.raises(ConfigError, match="nowhere.yaml: cannot be read"):
+        config.load_preset("nowhere.yaml")
 
 
 @pytest.mark.parametrize(

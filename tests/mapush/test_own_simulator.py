@@ -61,7 +61,7 @@ def test_a_simulator_of_ones_own_is_planned_run_and_measured(module, capsys, mon
         patch.setattr(host_memory, "host_memory", lambda: 2**24)
         assert train.main([*words, "--num_envs", "16", "--out", "other"]) == 2
     assert "env.num_envs=16 takes 0.0 GiB" in capsys.readouterr().err
-    cfg, _ = config.resolve(config.load_file("run/config.yaml"), {})
+    cfg, _ = config.resolve(config.load_preset("run/config.yaml"), {})
     assert cfg.sim.name == "mine"
     measure = ["run", "--import", module, "--num_envs", "2", "--json", "metrics.json"]
     measure += ["--sim", "mine", "--set", "task.episode_length_s=0.2"]

@@ -104,7 +104,7 @@ def test_an_example_is_trained_and_evaluated_from_anywhere(
 ) -> None:
     run = elsewhere / "run"
     assert train.main(["--import", module, *words, *ELSEWHERE, "--out", str(run)]) == 0
-    written = config.load_file(run / "config.yaml")
+    written = config.load_preset(run / "config.yaml")
     assert written["env"]["imports"] == [module]
     section, key, value = found
     assert written[section][key] == value
@@ -209,7 +209,7 @@ def test_every_subcommand_explains_itself(capsys) -> None:
 def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
     more = ["--set", "task.more_observations=[own_velocity, height]"]
     assert train.main(["--import", "own_observation", *more, *ELSEWHERE, "--out", "run"]) == 0
-    cfg, _ = config.resolve(config.load_file("run/config.yaml"), {})
+    cfg, _ = config.resolve(config.load_preset("run/config.yaml"), {})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     obs, _ = env.reset()
     plain = make_env(cfg.env, cfg.sim, PushCfg(), 0)
@@ -232,7 +232,7 @@ def test_terms_of_ones_own_are_trained_and_evaluated(elsewhere) -> None:
     given = ["--import", "own_terms", *given]
     assert train.main([*given, *ELSEWHERE, "--out", "run"]) == 0
 
-    cfg, _ = config.resolve(config.load_file("run/config.yaml"), {})
+    cfg, _ = config.resolve(config.load_preset("run/config.yaml"), {})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     obs, state = env.reset()
     step = env.step(torch.zeros(env.num_envs, env.num_agents, 3))

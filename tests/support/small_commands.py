@@ -110,9 +110,9 @@ def _sizes_of_training(words: list[str]) -> list[str]:
 
 
 def _is_off_policy(words: list[str]) -> bool:
-    for flag, load in (("--preset", config.load_preset), ("--config", load_yaml)):
+    for flag in ("--preset", "--config"):
         if flag in words:
-            layer = load(words[words.index(flag) + 1])
+            layer = config.load_preset(words[words.index(flag) + 1])
             return layer.get("algorithm", {}).get("name") in ("hasac", "hatd3", "masac", "matd3")
     return False
 

@@ -32,10 +32,7 @@ class SweepCfg:
     """Keys in a SPACE.yaml."""
 
     space: dict[str, Any] = option(dict, f"settings that vary, section.key: {_FORMS}")
-    preset: str | None = option(
-        None, "preset of the varied run; null: laptop, unless config names a run file"
-    )
-    config: str | None = option(None, "run file of the varied run")
+    preset: str | None = option(None, "preset or run file of the varied run; null: laptop")
     settings: dict[str, Any] = option(
         dict, "changes of that run for all trials, as sections with keys"
     )
@@ -79,17 +76,10 @@ def read_space(path: Path, flags: Mapping[str, Any], over: Mapping[str, Any]) ->
     the file's ``settings``.
     """
     cfg = build(SweepCfg, {**load_yaml(path), **flags}, "")
-    if cfg.preset is not None and cfg.config is not None:
-        raise ConfigError(
-            f"{path}: config and preset both name the run that is varied; leave one out"
-        )
-    if cfg.config:
-        base = config.load_file(cfg.config)
-    else:
-        base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)
+    base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)
     config.check_layer(cfg.settings)
     base = merge(merge(base, cfg.settings), over)
-    return _check(replace(cfg, preset=None, config=None, settings={}), base)
+    return _check(replace(cfg, preset=None, settings={}), base)
 
 
 def reread_space(folder: Path, flags: Mapping[str, Any]) -> Space:

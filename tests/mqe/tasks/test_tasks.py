@@ -194,7 +194,7 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
         choose_backend()
     except config.ConfigError as error:
         pytest.skip(str(error))
-    cfg, _ = config.resolve(config.load_file(run / "config.yaml"), {"env": {"num_envs": 1}})
+    cfg, _ = config.resolve(config.load_preset(run / "config.yaml"), {"env": {"num_envs": 1}})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     last = run_folder.last_checkpoint(run)
     assert last is not None

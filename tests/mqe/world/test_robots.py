@@ -130,7 +130,7 @@ def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path
     words = ["--set", "env.robots=[go1, go2]", "--set", gaits, "--set", "task.episode_length_s=0.4"]
     assert train.main([*words, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0
     assert train.main(["--resume", str(run), "--num_env_steps", "160"]) == 0
-    settings = config.load_file(run / "config.yaml")
+    settings = config.load_preset(run / "config.yaml")
     assert settings["env"]["robots"] == ["go1", "go2"]
     measure = ["--num_envs", "3", "--device", "cpu", "--team_only", "--json", str(figures)]
     measure += ["--set", "task.episode_length_s=0.4"]

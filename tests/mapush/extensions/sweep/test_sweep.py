@@ -99,7 +99,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ({"space": {"runner.seed": [1, 2]}}, "cannot vary"),
         ({"num_trials": 0}, "num_trials: must be at least 1"),
         ({"preset": "tiny"}, "unknown preset 'tiny'"),
-        ({"preset": "smoke", "config": "x.yaml"}, "both name the run that is varied"),
+        ({"config": "x.yaml"}, "unknown key 'config'"),
         ({"settings": {"env": {"num_worlds": 3}}}, "env.num_worlds"),
     ],
 )
