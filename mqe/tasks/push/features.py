@@ -308,6 +308,16 @@ class SceneFeatures:
         return self.state.useful_push.clamp(min=0.0) * cosine.clamp(min=0.0)
 
     @cached_property
+    def push_concert(self) -> Tensor:
+        """(N, 1) size of the sum of the robots' pushes over the sum of their sizes.
+
+        1: all push one way, 0: the pushes cancel out.
+        """
+        force = self.state.contact_force[..., :2]
+        sizes = force.norm(dim=-1).sum(dim=-1, keepdim=True)
+        return force.sum(dim=1).norm(dim=-1, keepdim=True) / sizes.clamp(min=LEAST_EFFORT)
+
+    @cached_property
     def push_astray(self) -> Tensor:
         """(N, A) [N] each robot's contact force on the object if over 60 degrees off the robot's
         heading, else 0.

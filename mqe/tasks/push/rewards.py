@@ -164,6 +164,11 @@ REWARDS.update(
             lambda step: step.push_ahead * STEP_DT,
             "N s",
         ),
+        "impulse_in_concert": RewardTerm(
+            "the same times the square of the sum of all pushes over the sum of their sizes",
+            lambda step: step.push_ahead * step.push_concert.square() * STEP_DT,
+            "N s",
+        ),
         "impulse_astray": RewardTerm(
             "the robot's own impulse on the object more than 60 degrees off the robot's "
             "heading (a penalty: weight below 0)",
