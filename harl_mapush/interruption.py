@@ -36,8 +36,8 @@ _BY_HAND = _signals("SIGINT", "SIGTERM", "SIGHUP")
 _UNKNOWN_SAVE_S = 5.0  # time allowed for the last checkpoint before the first is measured
 
 
-class Signalled(BaseException):
-    """A termination signal other than Ctrl-C arrived. Ctrl-C raises KeyboardInterrupt."""
+class Signalled(KeyboardInterrupt):
+    """A termination signal arrived, from Ctrl-C or elsewhere."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
@@ -116,13 +116,9 @@ class WallTime:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Context manager: raise KeyboardInterrupt on Ctrl-C, and Signalled on other termination
-    signals.
-    """
+    """Context manager: raise Signalled on termination signals."""
 
     def raise_signalled(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
         raise Signalled(number)
 
     with _restored(_install(raise_signalled)):

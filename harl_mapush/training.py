@@ -94,13 +94,12 @@ class Training:
             lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
             self._write_error(str(error), lower)
             return 1
-        except (KeyboardInterrupt, Signalled) as ending:
+        except Signalled as ending:
             # A second signal, or one before the end of the first iteration.
-            number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
             self._run.ranks.ends_together = False
             lost = "interrupted; the training since the last checkpoint is lost"
             sys.stderr.write(f"{PROGRAM}: {lost}; {self._start.how_to_resume()}\n")
-            return SIGNALLED + number
+            return SIGNALLED + ending.signal
         finally:
             for callback in self._callbacks:
                 callback.on_end()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harl_mapush import config, train
 from harl_mapush.callbacks.logger import RunLogger
+from harl_mapush.interruption import Signalled
 from harl_mapush.runner import Runner
 from harl_mapush.runs import run_folder
 from mqe.config import ConfigError
@@ -31,7 +32,7 @@ from tests.support.tiny_runs import TINY
             "prog: a/b: Permission denied; mend that, or",
         ),
         (OSError(28, "No space left on device"), 2, "prog: No space left on device; mend"),
-        (KeyboardInterrupt(), 130, "prog: interrupted\n"),
+        (Signalled(signal.SIGINT), 130, "prog: ended by SIGINT\n"),
     ],
 )
 def test_one_line_and_a_code(error: BaseException, code: int, said: str, capsys) -> None:
@@ -76,7 +77,7 @@ def test_a_second_ctrl_c_names_what_is_left(
     def collect_or_stop(runner: Runner) -> dict[str, Tensor]:
         metrics = collect(runner)
         if runner.progress.iteration == 2:
-            raise KeyboardInterrupt
+            raise Signalled(signal.SIGINT)
         return metrics
 
     monkeypatch.setattr(Runner, "collect", collect_or_stop)

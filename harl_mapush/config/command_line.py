@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import Field
@@ -272,9 +271,6 @@ def exit_code(main: Callable[[], int], program: str) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes unflushed output
         return SIGNALLED + _SIGPIPE
-    except KeyboardInterrupt:
-        sys.stderr.write(f"{program}: interrupted\n")
-        return SIGNALLED + signal.SIGINT
     except Signalled as ending:
         sys.stderr.write(f"{program}: ended by {ending.signal.name}\n")
         return SIGNALLED + ending.signal

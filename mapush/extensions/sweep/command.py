@@ -96,7 +96,7 @@ def main(arguments: Namespace) -> int:
         say(f"Sweep folder {folder}, {len(places)} trials at once.")
         try:
             train_all(folder, space, trials(study, space), common, places)
-        except (KeyboardInterrupt, Signalled):
+        except Signalled:
             say(f"Interrupted; continue with: {command}")
             raise
         return _finish(folder, space, study, command)
