@@ -78,7 +78,7 @@ class Happo(OnPolicy):
         if self.cfg.share_param:  # an agent before this one changed the network
             before = rollout_log_probs(actor, storage, agent)
         advantages = self.advantages(storage)[agent]
-        length = self.chunk_length(storage)
+        length = self.value.chunk_length(storage)
         batch = actor_batch(actor, storage, agent, advantages, length)
         return self.update_actor(agent, batch), before
 

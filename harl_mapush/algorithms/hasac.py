@@ -114,15 +114,13 @@ class Hasac(OffPolicy):
         actor: SquashedActor = self.actors[agent]
         return actor.sample(self.own_obs(agent, obs), self.noise(len(obs), actor.action_size))
 
-    def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Any]]:
         """Return every agent's actions (B, U) and log probabilities (B,).
 
         A shared actor decides for all agents in one pass.
         """
         if not self.cfg.share_param:
-            decisions = [self.decide(i, obs) for i in range(self.num_agents)]
-            apart, of_each = zip(*decisions, strict=True)
-            return list(apart), list(of_each)
+            return super().decide_all(obs)
         actor: SquashedActor = self.actors[0]
         noise = [self.noise(len(obs), actor.action_size) for _ in self.actors]
         actions, log_probs = actor.sample(obs[..., : actor.obs_size], torch.stack(noise, dim=1))

@@ -43,7 +43,7 @@ class Mappo(OnPolicy):
     def _update_actor(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
         """Update these agents' actor on their rows. Several agents share one actor."""
         advantages = self.advantages(storage)
-        length = self.chunk_length(storage)
+        length = self.value.chunk_length(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]
         return self.update_policy(agents[0], batches)
 

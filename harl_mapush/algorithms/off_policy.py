@@ -153,7 +153,7 @@ class OffPolicy(Team):
         The latter are None if actions are deterministic.
         """
 
-    def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Tensor | None]]:
+    def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Any]]:
         """Return every agent's actions (B, U), and log probabilities (B,) or None."""
         decisions = [self.decide(i, obs) for i in range(self.num_agents)]
         actions, log_probs = zip(*decisions, strict=True)

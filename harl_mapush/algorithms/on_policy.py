@@ -216,10 +216,6 @@ class OnPolicy(Team):
             self.spec.symmetries.mirror,
         )
 
-    def chunk_length(self, storage: Storage) -> int | None:
-        """Return the number of decisions in a training sequence, None without recurrence."""
-        return self.value.chunk_length(storage)
-
     # Saving
 
     def state_dict(self) -> dict[str, Any]:

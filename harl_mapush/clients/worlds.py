@@ -29,11 +29,9 @@ class Worlds:
     cfg: RunCfg
     has_num_envs: bool = True  # whether the caller set the number of worlds
 
-    def build(self, seed: int | None = None) -> MultiAgentEnv:
-        """Build the worlds. ``seed`` replaces the settings' seed."""
-        if seed is None:
-            seed = self.cfg.runner.seed
-        return make_env(self.cfg.env, self.cfg.sim, self.cfg.task, seed)
+    def build(self) -> MultiAgentEnv:
+        """Build the worlds."""
+        return make_env(self.cfg.env, self.cfg.sim, self.cfg.task, self.cfg.runner.seed)
 
     def with_num_envs(self, num_envs: int) -> Worlds:
         """Return the settings for ``num_envs`` worlds."""
@@ -94,7 +92,6 @@ class ClientEnv:
     def __init__(self, worlds: Worlds) -> None:
         """Build the worlds."""
         self._worlds = worlds
-        self._seed = worlds.cfg.runner.seed
         self._has_begun = False
         self._picture = WorldPicture()
         self.env = worlds.build()
@@ -104,7 +101,7 @@ class ClientEnv:
 
     def __reduce__(self) -> tuple[type[ClientEnv], tuple[Worlds]]:
         """Return how a copy is built."""
-        return ClientEnv, (self._worlds.with_seed(self._seed),)
+        return ClientEnv, (self._worlds,)
 
     @property
     def device(self) -> torch.device:
@@ -138,12 +135,13 @@ class ClientEnv:
 
         The worlds are built anew, unless they have this seed and have not begun.
         """
-        if seed == self._seed and not self._has_begun:
+        if seed == self._worlds.cfg.runner.seed and not self._has_begun:
             return
-        env = self._worlds.build(seed)
+        worlds = self._worlds.with_seed(seed)
+        env = worlds.build()
         self.close()
         self.env = env
-        self._seed = seed
+        self._worlds = worlds
         self._has_begun = False
 
     def step(self, actions: Tensor) -> TimeStep:

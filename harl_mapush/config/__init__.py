@@ -28,7 +28,6 @@ from harl_mapush.config.presets import (
     presets,
 )
 from harl_mapush.config.sections import (
-    DEFAULT_ALGORITHM,
     DEFAULT_TASK,
     SECTION_CLASSES,
     SECTIONS,
@@ -49,7 +48,6 @@ from harl_mapush.config.suites import (
 from harl_mapush.config.user_modules import import_modules
 
 __all__ = [
-    "DEFAULT_ALGORITHM",
     "DEFAULT_PRESET",
     "DEFAULT_TASK",
     "FLAGS",

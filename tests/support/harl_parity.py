@@ -210,7 +210,7 @@ def with_idle_agents(
     filled = list(permutations)
     position = 1 if draws_order else 0
     agent_order = agent_order if is_sequential else sorted(agent_order)
-    length = algorithm.chunk_length(storage) or 1
+    length = algorithm.value.chunk_length(storage) or 1
     num_rows = storage.shape.num_steps * storage.shape.num_envs // length
     num_epochs = algorithm.cfg.num_epochs
     for agent in agent_order:

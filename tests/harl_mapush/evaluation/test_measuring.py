@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import shutil
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -247,7 +248,7 @@ def test_a_measurement_of_checkpoints_that_is_stopped_keeps_its_rows(tmp_path, m
 
     def stopped(request):
         if request.folder.name == "200":
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return {"success_rate": 0.5, "success_ci95": [0.4, 0.6]}
 
     monkeypatch.setattr("harl_mapush.evaluation.suite_player.measure", stopped)
