@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from harl_mapush.evaluation import command
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.process import limit_threads, say, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from mqe.config import ConfigError, unknown
+from mqe.config import ConfigError
 from mqe.registry import resolve_sim
 from mqe.viewer.video import Film
 
@@ -34,7 +35,7 @@ def make_parser() -> config.Parser:
         example="mapush test pretrained:team2 --suite team2",
     )
     parser.add_argument(
-        "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
+        "--mode", choices=MODES, help="the default is calculator, with --record viewer"
     )
     config.add_other_test_flags(parser)
     command.add_flags(parser)
@@ -57,14 +58,18 @@ def make_viewer_parser() -> config.Parser:
 
 def _add_viewer(parser: config.Parser) -> None:
     """Add the flags of both programs."""
-    parser.add_argument(
+    team = parser.add_mutually_exclusive_group()
+    team.add_argument(
         "team",
         metavar="CHECKPOINT",
         nargs="?",
+        default=argparse.SUPPRESS,  # that of --checkpoint
         help="a checkpoint folder, a run folder, pretrained:NAME, or a policy without training: "
         f"{', '.join(policy_names())}",
     )
-    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="the checkpoint, as a flag")
+    team.add_argument(
+        "--checkpoint", dest="team", metavar="CHECKPOINT", help="the checkpoint, as a flag"
+    )
     parser.add_argument(
         "--policy",
         metavar="MODULE:FUNCTION",
@@ -110,41 +115,31 @@ def _episodes(outcomes: Sequence[str]) -> str:
 
 def _show_or_measure(arguments: Any) -> int:
     limit_threads()
-    if arguments.team is not None:
-        if arguments.checkpoint is not None:
-            raise ConfigError(
-                f"--checkpoint {arguments.checkpoint!r} and {arguments.team!r}: name one checkpoint"
-            )
-        if arguments.team in policy_names() and arguments.policy is None:
-            arguments.policy = arguments.team
-        else:
-            arguments.checkpoint = arguments.team
+    if arguments.team in policy_names() and arguments.policy is None:
+        arguments.policy = arguments.team
+        arguments.team = None
     if arguments.mode is None:
         arguments.mode = "calculator" if arguments.record is None else "viewer"
-    if arguments.mode == "calculator" and arguments.suite is None and arguments.checkpoint:
-        arguments.suite = config.suite_of_policy(arguments.checkpoint)
-    if arguments.mode not in MODES:
-        raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
-    has_policy = arguments.checkpoint is not None or arguments.policy is not None
-    if not (has_policy or arguments.mode == "calculator" or _names_a_world(arguments)):
-        arguments.checkpoint = SHOWN
-        has_policy = True
+    if arguments.mode == "calculator" and arguments.suite is None and arguments.team:
+        arguments.suite = config.suite_of_policy(arguments.team)
+    if arguments.team is None and arguments.policy is None and not _names_a_world(arguments):
+        if arguments.mode == "calculator":
+            raise ConfigError(
+                "CHECKPOINT is missing: give a checkpoint folder, a run folder, pretrained:NAME, "
+                f"or one of {', '.join(policy_names())}; example: mapush test pretrained:team2"
+            )
+        arguments.team = SHOWN
         say(f"{SHOWN}, since no CHECKPOINT is named; mapush list names the others.")
-    if not (has_policy or _names_a_world(arguments)):
-        raise ConfigError(
-            "CHECKPOINT is missing: give a checkpoint folder, a run folder, pretrained:NAME, or "
-            f"one of {', '.join(policy_names())}; example: mapush test pretrained:team2"
-        )
     _check_mode(arguments)
     _check_viewer(arguments)
     film = viewing.requested_film(arguments)
     command.check_flags(arguments)
     folder = None
-    if arguments.checkpoint is not None:
-        folder = checkpoint.resolve(arguments.checkpoint)
+    if arguments.team is not None:
+        folder = checkpoint.resolve(arguments.team)
     cfg = _settings(folder, arguments)
     sys.stderr.writelines(getattr(arguments, "notes", ()))
-    if not has_policy:
+    if folder is None and arguments.policy is None:
         # The task's own scripts come after the policies of all tasks.
         arguments.policy = policy_names(cfg.task.name)[-1]
     _, device = resolve_sim(cfg.sim)

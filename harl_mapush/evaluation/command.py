@@ -142,8 +142,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any) ->
         run = None if folder is None else run_folder.run_of(folder)
         if run is None:
             raise ConfigError(
-                f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run "
-                "folder"
+                f"--all_checkpoints: {arguments.team} is not in a run folder; name a run folder"
             )
         _write_rows(player.checkpoints(run), arguments)
         return 0

@@ -376,7 +376,7 @@ BAD_TEST = [
     ("", "CHECKPOINT is missing", "pretrained:NAME"),
     ("--checkpoint nowhere", "nowhere", "pretrained:NAME"),
     ("--checkpoint pretrained:x", "x", "allowed: any, cuboid"),
-    ("--checkpoint {run} --mode look", "look", "viewer, calculator"),
+    ("--checkpoint {run} --mode look", "look", "invalid choice"),
     ("--checkpoint {run} --mode viewer --web 99999", "--web", "port"),
     ("--checkpoint {run} --mode calculator --record x.mp4", "--record", "viewer"),
     ("--checkpoint {run} --num_envs 0", "env.num_envs", "at least 1"),

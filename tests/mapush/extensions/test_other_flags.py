@@ -59,7 +59,7 @@ def test_the_line_of_mapushs_test_measures_a_team() -> None:
         "--checkpoint pretrained:cuboid"
     )
     arguments = test.make_parser().parse(line.split())
-    assert (arguments.mode, arguments.checkpoint) == ("calculator", "pretrained:cuboid")
+    assert (arguments.mode, arguments.team) == ("calculator", "pretrained:cuboid")
     values = config.flag_values(arguments)
     assert values == {
         "task": {"name": "go1push_mid"},
