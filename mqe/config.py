@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import errno
 import functools
+import importlib
 import math
 import os
 import re
@@ -69,6 +70,17 @@ def option(
     if isinstance(default, (list, dict, set)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def import_extra(module: str, extra: str, user: str) -> Any:
+    """Import a module of the package's extra ``extra``. Raise ConfigError if it is missing.
+
+    ``user`` is what needs it, at the message's start.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"{user} needs {module} ({error}); {install(extra)}") from None
 
 
 def parse_yaml(text: str, where: str = "YAML") -> Any:

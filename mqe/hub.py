@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Any
 
-from mqe.config import ConfigError, install
+from mqe.config import ConfigError, import_extra
 
 HUB = "hub:"
 
@@ -16,7 +14,7 @@ def fetch(name: str) -> Path:
 
     A policy that was fetched before needs no network. Raises ConfigError for any failure.
     """
-    hub = library("huggingface_hub", name)
+    hub = import_extra("huggingface_hub", "hub", f"{HUB}{name}")
     try:
         return Path(hub.snapshot_download(name))
     except Exception as error:  # of many types: names, rights, networks
@@ -25,22 +23,12 @@ def fetch(name: str) -> Path:
 
 def upload(folder: Path, name: str) -> str:
     """Upload a policy folder as ``name`` (USER/TEAM). Return its address."""
-    hub = library("huggingface_hub", name)
+    hub = import_extra("huggingface_hub", "hub", f"{HUB}{name}")
     try:
         hub.create_repo(name, exist_ok=True)
         return str(hub.upload_folder(repo_id=name, folder_path=folder))
     except Exception as error:
         raise _refusal(name, error) from None
-
-
-def library(module: str, name: str) -> Any:
-    """Return a module that the Hub needs. Raise ConfigError if it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ConfigError(
-            f"{HUB}{name}: the Hub needs packages that are not installed; {install('hub')}"
-        ) from None
 
 
 def _refusal(name: str, error: Exception) -> ConfigError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import warnings
 import zipfile
@@ -12,7 +11,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, install
+from mqe.config import ConfigError, import_extra
 
 _PLAIN_TYPES = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
@@ -31,7 +30,7 @@ def read_file(path: Path | IO[bytes]) -> Any:
     if isinstance(path, Path) and is_lfs_pointer(path):
         raise LfsPointerError
     if isinstance(path, Path) and path.suffix == ".safetensors":
-        return _read_safetensors(path)
+        return import_extra("safetensors.torch", "hub", str(path)).load_file(path)
     if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:
@@ -41,14 +40,6 @@ def read_file(path: Path | IO[bytes]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        load_file = importlib.import_module("safetensors.torch").load_file
-    except ImportError:
-        raise ConfigError(f"{path}: needs the package safetensors; {install('hub')}") from None
-    return load_file(path)
 
 
 class LfsPointerError(Exception):

@@ -7,7 +7,6 @@ To add a client here, write its file and a line below. To add one from outside, 
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.runs import checkpoint, evaluation_worlds, policy
 from harl_mapush.runs.policy import Team
-from mqe.config import ConfigError, install
+from mqe.config import ConfigError, import_extra
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
 from mqe.registry import make_env
@@ -124,12 +123,7 @@ class ClientOfExtra:
     def __call__(self, worlds: Worlds, **options: Any) -> Any:
         """Return the worlds under the client's contract."""
         module, _, member = self.target.partition(":")
-        try:
-            client = getattr(importlib.import_module(module), member)
-        except ImportError as error:
-            raise ConfigError(
-                f"client: {self.name} cannot be imported here ({error}); {install(self.name)}"
-            ) from None
+        client = getattr(import_extra(module, self.name, f"client: {self.name}"), member)
         return _build(client, self.name, worlds, options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mqe.config import ConfigError, install
+from mqe.config import ConfigError, import_extra
 
 TOLERANCE = 1e-5  # of every output against torch
 _OPSET = 17
@@ -27,18 +26,10 @@ class Exported(NamedTuple):
     contract: Mapping[str, Any] = MappingProxyType({})  # description of inputs and outputs
 
 
-def import_package(name: str) -> Any:
-    """Import a package for exports only. Raises ConfigError if it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ConfigError(f"{name} is not installed; {install('export')}") from None
-
-
 def check_packages() -> None:
     """Raise ConfigError if a package for exports is not installed."""
     for name in ("onnx", "onnxruntime"):
-        import_package(name)
+        import_extra(name, "export", "an export")
 
 
 def write(exported: Exported, path: Path, is_batch: bool = True) -> None:
@@ -61,7 +52,7 @@ def write(exported: Exported, path: Path, is_batch: bool = True) -> None:
 
 def session(path: Path) -> Callable[[Mapping[str, Tensor]], list[Tensor]]:
     """Return a function from named inputs to outputs, computed by ONNX Runtime."""
-    runtime = import_package("onnxruntime")
+    runtime = import_extra("onnxruntime", "export", "an export")
     opened = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(inputs: Mapping[str, Tensor]) -> list[Tensor]:

@@ -19,9 +19,8 @@ from harl_mapush.process import say
 from harl_mapush.runs import checkpoint, exported
 from harl_mapush.runs.run_folder import checkpoints
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
-from mqe.config import ConfigError
+from mqe.config import ConfigError, import_extra
 from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy, write_description
-from mqe.hub import library
 from mqe.manifest import MANIFEST, check_files, renew_manifest, sha256
 from mqe.tensor_files import read_file
 
@@ -81,7 +80,7 @@ def average(folders: Sequence[Path], out: Path) -> None:
 
 def use_safetensors(folder: Path) -> None:
     """Replace the actors' files in a policy folder by safetensors, which hold no code."""
-    save_file = library("safetensors.torch", folder.name).save_file
+    save_file = import_extra("safetensors.torch", "hub", "--hub").save_file
     description = describe_policy(str(folder))
     digests = {}
     for name in description.weights:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from harl_mapush.runner import RewardSums
-from mqe.config import ConfigError, install, unknown
+from mqe.config import ConfigError, import_extra, unknown
 from mqe.vec_env import VecEnv
 
 _LOG = logging.getLogger(__name__)
@@ -193,10 +193,5 @@ def box(size: int, limit: float = float("inf")) -> Any:
     """Return a space of ``size`` dimensions between -limit and limit. Raise ConfigError without
     gymnasium.
     """
-    try:
-        from gymnasium.spaces import Box  # an extra: only HARL's contract has spaces
-    except ImportError:
-        raise ConfigError(
-            f"HARL's environment contract needs gymnasium; {install('harl')}"
-        ) from None
-    return Box(-limit, limit, (size,), np.float32)
+    spaces = import_extra("gymnasium.spaces", "harl", "HARL's environment contract")
+    return spaces.Box(-limit, limit, (size,), np.float32)

@@ -9,7 +9,6 @@ other name is passed to HARL's own functions.
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 import os
 import sys
@@ -25,7 +24,7 @@ from harl_mapush.clients.flat_settings import KEYS, long_key, plain_keys
 from harl_mapush.clients.harl.harl_env import Array, Infos, box
 from harl_mapush.clients.harl.harl_logger import bound_logger, make_logger
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
-from mqe.config import ConfigError, install, load_yaml
+from mqe.config import ConfigError, import_extra, install, load_yaml
 
 ENV_NAME = "mapush"
 PATH_VARIABLE = "HARL_PATH"  # names a checkout if no argument does
@@ -217,12 +216,7 @@ def _find(path: str | Path | None) -> None:
 
 def _import(name: str) -> Any:
     _stand_in_for_uu()
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"upstream HARL needs the package {error.name}; {install('harl')}"
-        ) from None
+    return import_extra(name, "harl", "upstream HARL")
 
 
 def _stand_in_for_uu() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mqe.config import ConfigError, install
+from mqe.config import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,9 +39,7 @@ def import_matplotlib() -> Any:
     """
     backend = os.environ.pop("MPLBACKEND", None)
     try:
-        return importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise ConfigError(f"Matplotlib is missing ({error}); {install('report')}") from None
+        return import_extra("matplotlib", "report", "a figure")
     finally:
         if backend is not None:
             os.environ["MPLBACKEND"] = backend

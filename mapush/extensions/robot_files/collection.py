@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from mqe.config import ConfigError
-from mqe.project import install
+from mqe.config import ConfigError, import_extra
 from mqe.world.robots import ROBOT_SOURCES
 
 PACKAGE = "robot_descriptions"
@@ -19,10 +18,7 @@ def description_file(name: str) -> Path:
     or network.
     """
     robot = f"env.robots: {PACKAGE}:{name}"
-    try:
-        import_module(PACKAGE)
-    except ImportError:
-        raise ConfigError(f"{robot} needs the package {PACKAGE}; {install('robots')}") from None
+    import_extra(PACKAGE, "robots", robot)
     module = f"{PACKAGE}.{name}"
     try:
         description = import_module(module)

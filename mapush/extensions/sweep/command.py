@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import sys
@@ -17,7 +16,7 @@ from harl_mapush import config
 from harl_mapush.interruption import Signalled
 from harl_mapush.process import say
 from harl_mapush.runs import durable, run_folder
-from mqe.config import ConfigError, dump_yaml, install, parse_yaml, to_dict
+from mqe.config import ConfigError, dump_yaml, import_extra, parse_yaml, to_dict
 from mqe.cores import num_cores
 
 if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
@@ -72,8 +71,7 @@ def make_parser() -> config.Parser:
 @config.command(make_parser)
 def main(arguments: Namespace) -> int:
     """Run a sweep. Return the exit code."""
-    if importlib.util.find_spec("optuna") is None:
-        raise ConfigError(f"optuna is missing; {install('sweep')}")
+    import_extra("optuna", "sweep", "a sweep")
     from mapush.extensions.sweep.space import SETTINGS, SWEEP
     from mapush.extensions.sweep.study import open_study, trials
     from mapush.extensions.sweep.trial_training import train_all

@@ -78,5 +78,5 @@ def test_mistakes_are_one_line(hub, tmp_path, capsys, monkeypatch) -> None:
     assert command.main(words) == 2
     assert "needs --for policy" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ConfigError, match=r"packages that are not installed; pip install '.\[hub"):
+    with pytest.raises(ConfigError, match=r"needs huggingface_hub .*; pip install '.\[hub"):
         checkpoint.resolve(f"hub:{NAME}")
