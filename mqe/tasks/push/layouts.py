@@ -248,7 +248,8 @@ class Encounters:
         room = torch.where(
             is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest
         )
-        distance = self._size * (self._nearest + room * side.abs())
+        spacing = self._nearest + room * side.abs()  # of robots of the Go1's size
+        distance = self._size * spacing
         own_radius = radius.gather(1, first)
         own_angle = angle.gather(1, first)
         if angle.shape[1] > 2:  # away from the first robot's nearest neighbour but the second
@@ -264,9 +265,7 @@ class Encounters:
 
         # Side by side both look outwards or inwards, give or take ``tilt``: seen along the ring,
         # half a trunk and its hips take half of the distance each.
-        tilt = torch.asin(
-            ((0.5 * distance / self._size - TRUNK_SIDE) / TRUNK_REACH).clamp(0.0, 1.0)
-        )
+        tilt = torch.asin(((0.5 * spacing - TRUNK_SIDE) / TRUNK_REACH).clamp(0.0, 1.0))
         yaw = rpy[..., 2]
         half = torch.remainder(yaw, math.pi)
         side_by_side = between + (yaw - half) + (half / (0.5 * math.pi) - 1.0) * tilt
