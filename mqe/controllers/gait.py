@@ -104,8 +104,8 @@ def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
         for cfg in robots:
             if not cfg.gait and cfg.legs:
                 raise ConfigError(
-                    f"task.gait: the robot {cfg.name} has no gait; train one (docs/guides/robot.md),"
-                    " and name its checkpoint in task.gait or in the robot's file"
+                    f"task.gait: the robot {cfg.name} has no gait; train one "
+                    "(docs/guides/robot.md), and name its checkpoint in task.gait or the robot's file"
                 )
         return [cfg.gait for cfg in robots]
     if isinstance(gait, str):
