@@ -105,7 +105,7 @@ def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
             if not cfg.gait and cfg.legs:
                 raise ConfigError(
                     f"task.gait: the robot {cfg.name} has no gait; train one "
-                    "(docs/guides/robot.md), and name its checkpoint in task.gait or the robot's file"
+                    "(docs/guides/robot.md), and name its checkpoint here or in the robot's file"
                 )
         return [cfg.gait for cfg in robots]
     if isinstance(gait, str):

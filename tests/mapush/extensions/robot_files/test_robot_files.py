@@ -270,7 +270,7 @@ def test_a_run_notices_a_change_in_an_included_file(file, tmp_path):
 def test_a_robot_without_a_gait_says_how_to_train_one(file):
     cfg = run_cfg("go1push_mid", file)
     with pytest.raises(
-        ConfigError, match="like_go1 has no gait; train one .* in task.gait or in the robot's file"
+        ConfigError, match="like_go1 has no gait; train one .* its checkpoint here or in the"
     ):
         named_files.find(cfg)
 
