@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from mqe.controllers.trot import JOINTS, STANDING_COMMAND
@@ -143,12 +141,6 @@ def rates(decision_period: int) -> dict[str, Any]:
         "physics_steps_per_control_step": DECIMATION,
         "control_steps_per_decision": decision_period,
     }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the exporting Python and its packages."""
-    packages = ("mapush", "torch", "mujoco", "onnx", "onnxruntime", "numpy")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def describe_terminations(cfg: PushCfg) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mapush.export.scene_files import least_mujoco, write_scene, write_starts
 from mqe.config import ConfigError
 from mqe.controllers.gait import gait_names, load_gait
 from mqe.env.environment import MultiAgentEnv
-from mqe.manifest import renew_manifest
+from mqe.manifest import renew_manifest, versions
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushTask
 
@@ -93,7 +93,7 @@ def _contract(cfg: RunCfg, env: MultiAgentEnv, what: str) -> dict[str, Any]:
         "format_version": description.FORMAT_VERSION,
         "task": cfg.task.name,
         "checkpoint": what,
-        "versions": description.versions(),
+        "versions": versions(),
         "rates": description.rates(env.decision_period),
         "robots": description.robots(env.scene),
         "motors": description.motors(env.scene),
