@@ -17,7 +17,7 @@ from harl_mapush.runs.named_files import NamedFiles
 from harl_mapush.runs.record import RunRecord
 from harl_mapush.runs.resume import SavedRun
 from harl_mapush.trainer import Trainer
-from mqe.config import to_dict
+from mqe.config import reason_of, to_dict
 from mqe.registry import TASKS
 
 PROGRAM = "mapush train"  # in messages, also if it runs as a module
@@ -124,7 +124,7 @@ def _load_state(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> Non
     try:
         trainer.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-        message = " ".join(str(error).split())[:160]
+        message = reason_of(error)[:160]
         detail = f"{type(error).__name__}: {message}"
         raise checkpoint.damaged_state(saved.folder, detail) from None
     env_steps = trainer.progress.env_steps

@@ -72,6 +72,12 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def reason_of(error: Exception) -> str:
+    """Return an error's reason in one line: the system's word, the message, or the type."""
+    line = " ".join(str(error).split())
+    return getattr(error, "strerror", None) or line or type(error).__name__
+
+
 def import_extra(module: str, extra: str, user: str) -> Any:
     """Import a module of the package's extra ``extra``. Raise ConfigError if it is missing.
 

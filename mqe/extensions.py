@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TypeVar
 
-from mqe.config import ConfigError, unknown
+from mqe.config import ConfigError, reason_of, unknown
 
 GROUP = "mapush.extensions"
 # The entry point of this package. An installation older than its checkout does not list it.
@@ -81,7 +81,7 @@ def load_extensions() -> None:
                 loaded()
         except Exception as error:
             package = entry.dist.name if entry.dist is not None else entry.value
-            reason = " ".join(str(error).split())
+            reason = reason_of(error)
             raise ConfigError(
                 f"the extension {entry.name!r} of the package {package!r} failed "
                 f"({type(error).__name__}: {reason}); update the package, or uninstall it"

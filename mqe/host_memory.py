@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, reason_of
 from mqe.control_groups import groups
 
 MEMINFO = Path("/proc/meminfo")
@@ -54,7 +54,7 @@ def exhaustion_named(num_envs: int) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         if not isinstance(error, MemoryError) and not any(sign in reason for sign in _EXHAUSTED):
             raise
         hint = f"lower env.num_envs to {num_envs // 2}" if num_envs > 1 else _OTHERS

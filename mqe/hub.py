@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mqe.config import ConfigError, import_extra
+from mqe.config import ConfigError, import_extra, reason_of
 
 HUB = "hub:"
 
@@ -32,7 +32,7 @@ def upload(folder: Path, name: str) -> str:
 
 
 def _refusal(name: str, error: Exception) -> ConfigError:
-    reason = " ".join(str(error).split())[:300]
+    reason = reason_of(error)[:300]
     return ConfigError(
         f"{HUB}{name}: {type(error).__name__}: {reason}; check the name, the network and "
         "hf auth login"

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from mqe.config import ConfigError, read_text
+from mqe.config import ConfigError, read_text, reason_of
 
 MANIFEST = "manifest.json"
 NAMED_FILES = "named_files"  # digests by setting
@@ -98,8 +98,7 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
         files = written["files"]
         hashes = {str(name): str(value) for name, value in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        return f"{MANIFEST}: damaged ({reason})"
+        return f"{MANIFEST}: damaged ({reason_of(error)})"
     if version != FORMAT_VERSION:
         return (
             f"{MANIFEST}: written in format {str(version):.20}, this version of mapush reads "
@@ -114,10 +113,7 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
             if (folder / name).is_file() and sha256(folder / name) != hashes[name]:
                 return f"{name}: damaged (its SHA-256 is not the one in {MANIFEST})"
         except (OSError, ValueError) as error:
-            return (
-                f"{name}: cannot be read "
-                f"({getattr(error, 'strerror', None) or type(error).__name__})"
-            )
+            return f"{name}: cannot be read ({reason_of(error)})"
     return None
 
 

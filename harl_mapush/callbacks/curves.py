@@ -17,7 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[repo
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from harl_mapush.runs.provenance import LostFolderError
-from mqe.config import ConfigError
+from mqe.config import ConfigError, reason_of
 
 _MOST_WAITING = 20_000  # events that wait to be written; the oldest are dropped first
 _INTERVAL_S = 10.0  # time between two writes
@@ -74,7 +74,7 @@ class Curves:
             self._report_failure("another run has taken the folder")
             return
         except OSError as error:
-            self._report_failure(error.strerror or type(error).__name__)
+            self._report_failure(reason_of(error))
             return
         self._is_failing = False
         self._waiting.clear()

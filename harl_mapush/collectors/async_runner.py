@@ -24,6 +24,7 @@ from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import Transition
 from harl_mapush.progress import Progress
 from harl_mapush.trainer import Monitor, fast_products
+from mqe.config import reason_of
 
 _LOOK_S = 0.02  # between two looks of a waiting learner for a full block
 
@@ -185,7 +186,7 @@ class AsyncRunner:
             try:
                 metrics |= self.algorithm.update(self.experience, self.progress.share)
             except RuntimeError as error:
-                words = " ".join(str(error).split())[:300]
+                words = reason_of(error)[:300]
                 raise CollectionError(
                     f"the learner died ({type(error).__name__}: {words})"
                 ) from error

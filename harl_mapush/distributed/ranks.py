@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, reason_of
 from mqe.vec_env import Share
 
 _Thing = TypeVar("_Thing")
@@ -216,7 +216,7 @@ class Ranks:
         try:
             meeting()
         except RuntimeError as error:
-            reason = _PLACE.sub("", " ".join(str(error).split())).partition(". ")[0]
+            reason = _PLACE.sub("", reason_of(error)).partition(". ")[0]
             raise RankLostError(f"rank {self.rank} lost another rank ({reason})") from error
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from harl_mapush.runs import durable
 from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, step_name
-from mqe.config import ConfigError, nearest
+from mqe.config import ConfigError, nearest, reason_of
 from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy, policy_folder
 from mqe.hub import HUB
 from mqe.manifest import check_files, damage, write_manifest
@@ -197,7 +197,7 @@ def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:
     try:
         module.load_state_dict(values)
     except (RuntimeError, KeyError) as error:
-        detail = " ".join(str(error).split())
+        detail = reason_of(error)
         detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
         raise ConfigError(
             f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "

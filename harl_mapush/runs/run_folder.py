@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from harl_mapush.runs import durable
-from mqe.config import ConfigError, load_yaml, read_text
+from mqe.config import ConfigError, load_yaml, read_text, reason_of
 
 CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
@@ -96,9 +96,7 @@ def locked(run: Path) -> Iterator[None]:
             "that process, or send SIGTERM to save the state and end the run, then try again"
         ) from None
     except OSError as error:
-        raise ConfigError(
-            f"{run}: cannot be written ({error.strerror or type(error).__name__})"
-        ) from None
+        raise ConfigError(f"{run}: cannot be written ({reason_of(error)})") from None
     try:
         yield
     finally:
@@ -217,7 +215,7 @@ def _numbered(path: Path) -> Iterator[Path]:
 
 
 def _unwritable(path: Path, error: Exception) -> ConfigError:
-    reason = getattr(error, "strerror", None) or type(error).__name__
     return ConfigError(
-        f"logger.out_dir (--out): {path} cannot be written ({reason}); name another folder"
+        f"logger.out_dir (--out): {path} cannot be written ({reason_of(error)}); name another "
+        "folder"
     )

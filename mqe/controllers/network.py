@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mqe.config import reason_of
 from mqe.controllers.set_readers import SET_READERS, SetReader, make_reader
 from mqe.vec_env import EntityBlock
 
@@ -232,7 +233,7 @@ def _build_actor(declarations: Sequence[Sequence[Any]], tensors: Mapping[str, Te
         with torch.no_grad():  # on "meta" it would import torch's compiler
             actor(torch.zeros(1, actor.in_size + actor.memory_size))
     except (RuntimeError, IndexError) as error:
-        raise ValueError(f"the sizes of its layers differ ({_line(error)[:100]})") from None
+        raise ValueError(f"the sizes of its layers differ ({reason_of(error)[:100]})") from None
     return actor
 
 
@@ -261,7 +262,7 @@ def _build_layer(layer: Sequence[Any]) -> nn.Module:
     try:
         return kind.make(*arguments[kind.has_tensors :])  # after the name of the tensors
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"layer {name}: {_line(error)[:100]}") from None
+        raise ValueError(f"layer {name}: {reason_of(error)[:100]}") from None
 
 
 def _kind_of(layer: nn.Module) -> str | None:
@@ -291,7 +292,3 @@ def _out_size(layers: Sequence[nn.Module]) -> int:
         if isinstance(layer, nn.Linear):
             return layer.out_features
     raise ValueError("a network has at least one linear layer")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

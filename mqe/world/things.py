@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, unknown
+from mqe.config import ConfigError, reason_of, unknown
 from mqe.notices import note
 from mqe.world.geometry import quat_from_yaw, rotation_matrix
 from mqe.world.robots.maker_files import read_spec
@@ -99,7 +99,7 @@ def _read(thing: Thing) -> mujoco.MjSpec:
         _strip(spec, thing)
         model = spec.compile()
     except (ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         hint = "name an MJCF that MuJoCo's own viewer shows"
         for words, better in _HINTS.items():
             if words in reason:

@@ -38,7 +38,7 @@ from mapush.extensions.harl.harl_settings import (
     learning_settings,
     network_cfg,
 )
-from mqe.config import ConfigError, merge, parse_yaml, read_text, to_dict, unknown
+from mqe.config import ConfigError, merge, parse_yaml, read_text, reason_of, to_dict, unknown
 
 ENV_NAME = "mapush"
 CONFIG = "config.json"
@@ -66,9 +66,8 @@ def read(path: str | Path) -> HarlFile:
     try:
         content = parse_yaml(read_text(path), str(path))
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path"
+            f"HARL's file {str(path)!r}: cannot be read ({reason_of(error)}); check the path"
         ) from None
     content = content if isinstance(content, dict) else {}
     main = content.get("main_args") or {}

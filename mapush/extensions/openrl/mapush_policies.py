@@ -21,7 +21,7 @@ from torch import Tensor
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.settings import NetworkCfg
 from mapush.extensions.openrl.openrl_files import LOG_STD, MODULE, OpenRLModule, read
-from mqe.config import ConfigError, to_dict
+from mqe.config import ConfigError, reason_of, to_dict
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import MAX_ROBOTS
 
@@ -112,7 +112,7 @@ def convert(folder: Path) -> Imported:
     except ConfigError as error:
         raise ConfigError(f"OpenRL's file {path}: {error}") from None
     except (KeyError, RuntimeError, ValueError) as error:
-        detail = " ".join(str(error).split())[:160]
+        detail = reason_of(error)[:160]
         raise ConfigError(
             f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
         ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from mqe.config import ConfigError, import_extra
+from mqe.config import ConfigError, import_extra, reason_of
 from mqe.world.robots import ROBOT_SOURCES
 
 PACKAGE = "robot_descriptions"
@@ -27,7 +27,7 @@ def description_file(name: str) -> Path:
             raise ConfigError(
                 f"{robot} is not in the package; `python -m {PACKAGE} list` prints the names"
             ) from None
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         raise ConfigError(
             f"{robot} was not downloaded ({reason}); try again, or name its file"
         ) from None

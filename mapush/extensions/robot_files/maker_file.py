@@ -8,7 +8,7 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, reason_of
 from mqe.world.robots.maker_files import read_spec
 from mqe.world.robots.robot import MOMENTS
 
@@ -64,7 +64,7 @@ def read_maker_file(path: Path) -> MakerFile:
 
 
 def _unreadable(path: Path, error: Exception) -> ConfigError:
-    reason = " ".join(str(error).split())
+    reason = reason_of(error)
     return ConfigError(
         f"robot file {path}: MuJoCo does not read it ({reason}); name an MJCF or a plain URDF"
     )

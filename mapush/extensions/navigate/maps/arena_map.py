@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mqe.config import ConfigError, build, option, parse_yaml, read_text
+from mqe.config import ConfigError, build, option, parse_yaml, read_text, reason_of
 from mqe.world.obstacles import ObstacleCfg
 from mqe.world.scene import ARENA_HALF_SIZE
 
@@ -80,8 +80,7 @@ def read_maps(path: Path) -> list[ArenaMap]:
         shared = {"arena": content["arena"]} if "arena" in content else {}
         return [_read_map(values, shared, f"map {k}") for k, values in enumerate(maps)]
     except (OSError, UnicodeDecodeError, ConfigError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"task.map: {path}: {reason}") from None
+        raise ConfigError(f"task.map: {path}: {reason_of(error)}") from None
 
 
 def _read_map(values: Any, shared: Mapping[str, Any], where: str) -> ArenaMap:
