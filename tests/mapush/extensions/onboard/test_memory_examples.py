@@ -82,6 +82,27 @@ def test_a_robot_is_told_where_another_saw_the_object(example, lost: float) -> N
     assert obs[0, 1, -1] == 1.0  # robot 0 has nothing to tell
 
 
+@pytest.mark.parametrize("example", ["onboard_places"], indirect=True)
+@pytest.mark.parametrize("lost", [0.0, 1.0])
+def test_a_robot_is_told_where_another_was_a_decision_ago(example, lost: float) -> None:
+    """Robot 0 looks away from robot 1, which walks a centimetre in a control step."""
+    task = begin("onboard_places", "object_age", field_of_view=1.5, lost_messages=lost)
+
+    def scene(step: int) -> Any:
+        robots = [[-2.0, 0.0], [-1.5 + 0.01 * step, 1.5]]
+        return make_state(robots, [3.14159, -0.8], [0.0, 0.0], 0.2, [4.0, 1.0])
+
+    for step in range(20):
+        task.evaluate(scene(step + 1), scene(step))
+    obs, _ = task.observe(scene(20), task.memory)
+    other = obs[0, 0, 6:10]  # x, y [m], sine and cosine of the heading
+    if lost:
+        assert not other.any()
+        return
+    assert other[:2].tolist() == pytest.approx([-0.65, -1.5], abs=0.001)
+    assert other[2].item() == pytest.approx(0.717, abs=0.001)
+
+
 def recurrent_team(example: SimpleNamespace, env: ToyEnv) -> tuple[Any, Any]:
     torch.manual_seed(0)
     small = {"warmup": 64, "batch_size": 32, "buffer_size": 320, "update_ratio": 1 / 8}
