@@ -19,7 +19,7 @@ Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 def evaluate(env: MultiAgentEnv, policy: Policy) -> Metrics:
     """Measure a policy over each environment's first episode, by the task's report."""
     episodes = first_episodes(env, policy)
-    return env.report.summarize(episodes, env.max_episode_length * env.step_dt, env.step_dt)
+    return env.report.metrics(episodes, env.max_episode_length * env.step_dt, env.step_dt)
 
 
 @torch.no_grad()

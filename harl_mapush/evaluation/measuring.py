@@ -18,7 +18,7 @@ from harl_mapush.evaluation.episodes import (
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import TASKS
-from mqe.tasks.episode_report import Metrics, Report, rate, with_interval
+from mqe.tasks.episode_report import Metrics, Report, with_interval
 from mqe.world.scene import STEP_DT
 
 
@@ -36,14 +36,9 @@ def measure(request: Request) -> dict[str, Any]:
 def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
     columns = as_tensors(join_columns(parts))
     episodes = {name: values for name, values in columns.items() if "/" not in name}
-    report = report_of(request.cfg)
     steps = round(request.cfg.task.episode_length_s / STEP_DT)
     metrics: Metrics = evaluation_worlds.contents(request.cfg)
-    metrics |= report.summarize(episodes, steps * STEP_DT, STEP_DT)
-    for name in report.rates:
-        if f"{name}_rate" not in metrics:  # the task's report computes no such rate itself
-            metrics |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
-
+    metrics |= report_of(request.cfg).metrics(episodes, steps * STEP_DT, STEP_DT)
     pushes = {
         name.removeprefix(PUSHING): values
         for name, values in columns.items()

@@ -92,6 +92,15 @@ class Report(NamedTuple):
     summarize: Callable[[Mapping[str, Tensor], float, float], Metrics] = summarize_metrics
     describe: Callable[[Metrics], str] = describe_metrics
 
+    def metrics(
+        self, episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float
+    ) -> Metrics:
+        """Return the rates among N episodes with their intervals, and the summary."""
+        rates: Metrics = {}
+        for name in self.rates:
+            rates |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
+        return rates | self.summarize(episodes, time_limit_s, step_dt)
+
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a proportion by Wilson's score (1927)."""

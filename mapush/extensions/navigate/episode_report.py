@@ -28,12 +28,9 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     """
     is_unbroken = ~episodes["broken"].cpu()
     time = episodes["episode_time_s"].cpu().double()
-    metrics: Metrics = {}
-    for name in RATES:
-        metrics |= rate(name, (episodes[name].cpu() > 0.5) & is_unbroken)
     is_success = (episodes["success"].cpu() > 0.5) & is_unbroken
     lasts_to_the_limit = time > time_limit_s - 0.5 * step_dt
-    metrics |= rate("timeout", lasts_to_the_limit & ~is_success & is_unbroken)
+    metrics = rate("timeout", lasts_to_the_limit & ~is_success & is_unbroken)
     metrics["time_given_success_s"] = mean(time[is_success])
     metrics["finished_time_s"] = mean(torch.where(is_success, time, time_limit_s))
     others = episodes.keys() - {*RATES, "episode_time_s"}

@@ -24,14 +24,13 @@ from mqe.tasks.push.terminations import TERMINATIONS
 
 
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
-    """Turn the metrics (N,) of N episodes into the calculator's.
+    """Turn the metrics (N,) of N episodes into the calculator's, beside the rates of ``REPORT``.
 
-    Metrics without any episode to count are None. The keys:
+    A robot may collapse, or robots be tangled, with any end of the episode. Metrics without any
+    episode to count are None. The keys:
 
     - ``num_episodes``, ``num_successes``, ``num_broken``
-    - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
-    - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, with any end of
-      the episode
+    - ``timeout_rate``
     - ``lost_at_spawn_rate``: the episode ended by a collision at its first control step
     - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: over the other episodes
     - ``time_given_success_s``
@@ -53,7 +52,6 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     is_success = (columns["success"] > 0.5) & ~is_broken
     is_collision = (columns["collision"] > 0.5) & ~is_broken
     is_fall = (columns["fall"] > 0.5) & ~is_broken
-    is_collapse = (columns["collapse"] > 0.5) & ~is_broken
     time = columns["episode_time_s"]
     # Ends by a collapse, and by terminations that a user added.
     ended_early = time < time_limit_s - 0.5 * step_dt
@@ -64,7 +62,6 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     num_spawned = int((~is_lost_at_spawn).sum())
     num_successes_spawned = int((is_success & ~is_lost_at_spawn).sum())
     metrics: Metrics = {
-        **rate("success", is_success),
         "num_episodes": num_episodes,
         "num_successes": num_successes,
         **rate("lost_at_spawn", is_lost_at_spawn),
@@ -75,10 +72,6 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
         else None,
         "time_given_success_s": mean(time[is_success]),
         "finished_time_s": mean(torch.where(is_success, time, time_limit_s)),
-        **rate("collision", is_collision),
-        **rate("fall", is_fall),
-        **rate("collapse", is_collapse),
-        **rate("tangle", (columns["tangle"] > 0.5) & ~is_broken),
         **rate("timeout", ~is_cut_short),
         "num_broken": int(is_broken.sum()),
         "collaboration_degree": mean(columns["collaboration_degree"][is_success]),

@@ -14,7 +14,7 @@ from torch import Tensor, tensor
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from mqe.tasks.episode_report import wilson_interval
 from mqe.tasks.push import PUSH
-from mqe.tasks.push.episode_report import describe, summarize
+from mqe.tasks.push.episode_report import REPORT, describe
 from mqe.vec_env import TimeStep
 from tests.support.pushing import make_env
 
@@ -145,14 +145,14 @@ def test_an_episode_that_a_collapse_ended_is_no_time_out() -> None:
         values = {name: tensor(values)[5:6] for name, values in FIRST.items()}
         values |= {"collapse": tensor([1.0]), "episode_time_s": tensor([time])}
         values |= {"broken": tensor([False])}
-        metrics = summarize(values, time_limit_s=0.20, step_dt=0.02)
+        metrics = REPORT.metrics(values, time_limit_s=0.20, step_dt=0.02)
         assert (metrics["collapse_rate"], metrics["timeout_rate"]) == (1.0, timeouts)
 
 
 def test_all_lost_at_spawn_leaves_no_rate_of_the_others() -> None:
     episodes = {name: tensor(values)[2:3] for name, values in FIRST.items()}
     episodes |= {"broken": tensor([False])}
-    metrics = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
+    metrics = REPORT.metrics(episodes, time_limit_s=20.0, step_dt=0.02)
     assert metrics["success_rate_spawned"] is None
     assert metrics["success_spawned_ci95"] is None
     assert "success rate" in describe(metrics)
@@ -161,7 +161,7 @@ def test_all_lost_at_spawn_leaves_no_rate_of_the_others() -> None:
 def test_without_successes_there_is_nothing_to_average() -> None:
     episodes = {name: tensor(values)[2:4] for name, values in FIRST.items()}
     episodes |= {"broken": tensor([False, False])}
-    metrics = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
+    metrics = REPORT.metrics(episodes, time_limit_s=20.0, step_dt=0.02)
     assert metrics["success_rate"] == 0.0
     assert metrics["finished_time_s"] == pytest.approx(20.0)
     for name in ("time_given_success_s", "collaboration_degree", "collaboration_degree_reference"):
