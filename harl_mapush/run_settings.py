@@ -63,11 +63,6 @@ class RunnerCfg:
                 parse_duration(self.max_wall_time)
             except ValueError as error:
                 raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
-        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.learner_device):
-            raise ValueError(
-                f"learner_device: unknown device {self.learner_device!r} (allowed: auto, cpu, "
-                "cuda, cuda:K)"
-            )
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,10 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     """Return the simulator's name and device for ``cfg`` on this machine. Errors name the wrong
     setting.
     """
-    device = _resolve_device(cfg)
+    has_gpu = torch.cuda.is_available() and (
+        _has_warp() if cfg.name in ("auto", "warp") else SIMULATORS[cfg.name].runs_on_gpu
+    )
+    device = resolve_device(cfg.device, "sim.device", has_gpu)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
     SIMULATORS.find(name, "sim.name").check(cfg, device)
     if name == "mujoco" and device.type != "cpu":
@@ -132,27 +135,25 @@ def _has_warp() -> bool:
     return importlib.util.find_spec("mujoco_warp") is not None
 
 
-def _resolve_device(cfg: SimCfg) -> torch.device:
-    if cfg.device == "auto":
-        gpu = torch.cuda.is_available() and (
-            _has_warp() if cfg.name in ("auto", "warp") else SIMULATORS[cfg.name].runs_on_gpu
-        )
-        return torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+def resolve_device(name: str, where: str, has_gpu: bool) -> torch.device:
+    """Return a device of this machine, for ``auto`` a GPU with ``has_gpu``, else the CPU.
+
+    Raises ConfigError, with the setting ``where``, for a missing one.
+    """
+    if name == "auto":
+        return torch.device("cuda", torch.cuda.current_device()) if has_gpu else torch.device("cpu")
     try:
-        device = torch.device(cfg.device)
+        device = torch.device(name)
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise ConfigError(
-            f"sim.device: unknown device '{cfg.device}'; allowed: auto, cpu, cuda, cuda:K"
-        )
+        raise ConfigError(f"{where}: unknown device '{name}'; allowed: auto, cpu, cuda, cuda:K")
     if device.type == "cuda":
         count = torch.cuda.device_count()
         index = device.index or 0
         if index >= count:
-            hint = "--device cpu or auto" + (" and --sim auto" if cfg.name == "warp" else "")
             raise ConfigError(
-                f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say {hint}"
+                f"{where}: no {name} here ({count} GPU(s) visible); set it to cpu or auto"
             )
         return torch.device("cuda", index)
     return torch.device("cpu")

@@ -95,7 +95,6 @@ def config_values(values: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("runner.learner_device=banana", "learner_device: unknown device 'banana' (allowed: auto"),
         ("task.roll_limit=1e-37", "task.roll_limit: must be at least 0.01"),
         ("task.goal_heading=1e30", "task.goal_heading: must be at least -6.28"),
         ("network.mean_bound=1e30", "network.mean_bound: must be at least 0.001 and at most 1000"),

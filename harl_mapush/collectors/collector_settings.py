@@ -11,7 +11,7 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
 from mqe.cores import num_cores
-from mqe.registry import resolve_sim
+from mqe.registry import resolve_device, resolve_sim
 
 
 def settled(cfg: RunCfg) -> RunCfg:
@@ -36,32 +36,17 @@ def settled(cfg: RunCfg) -> RunCfg:
 
     name, device = resolve_sim(cfg.sim)
     num_threads = cfg.sim.num_threads or max(1, num_cores() // runner.collectors)
-    learner = str(learner_device(runner.learner_device))
+    learner = resolve_device(
+        runner.learner_device, "runner.learner_device", torch.cuda.is_available()
+    )
     return dataclasses.replace(
         cfg,
         sim=dataclasses.replace(cfg.sim, name=name, device=str(device), num_threads=num_threads),
         algorithm=algorithm.for_acting(),
-        runner=dataclasses.replace(runner, learner_device=learner),
+        runner=dataclasses.replace(runner, learner_device=str(learner)),
     )
 
 
 def off_policy_algorithms() -> list[str]:
     """Return the names of the algorithms with ``takes_collectors``."""
     return [name for name, entry in ALGORITHMS.items() if entry.cfg.takes_collectors]
-
-
-def learner_device(name: str) -> torch.device:
-    """Return the learner's device. Raise ConfigError if it does not exist."""
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", torch.cuda.current_device())
-        return torch.device("cpu")
-    device = torch.device(name)
-    if device.type == "cpu":
-        return device
-    index = device.index or 0
-    if index >= torch.cuda.device_count():
-        raise ConfigError(
-            f"runner.learner_device: this machine has no {name}; set it to cpu or auto"
-        )
-    return torch.device("cuda", index)

@@ -328,7 +328,7 @@ BAD_TRAIN = [
     ("--set task.object=3", "task.object", "string"),
     ("--device tpu", "tpu", "cuda:K"),
     ("--device cuda:x", "cuda:x", "cuda:K"),
-    ("--device cuda:99", "cuda:99", "--device cpu"),
+    ("--device cuda:99", "cuda:99", "set it to cpu"),
     ("--sim bullet", "bullet", "mujoco, warp"),
     ("--config nowhere.yaml", "nowhere.yaml", "cannot be read"),
     ("--num_envs 0", "env.num_envs", "at least 1"),

@@ -15,7 +15,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.collectors.async_runner import health_lines, merge_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
-from harl_mapush.collectors.collector_settings import learner_device, settled
+from harl_mapush.collectors.collector_settings import settled
 from harl_mapush.collectors.exchange import new_block
 from harl_mapush.collectors.launchers import last_line
 from harl_mapush.collectors.learner import ReplayLearner
@@ -25,6 +25,7 @@ from harl_mapush.learning.settings import NetworkCfg
 from mqe import cores
 from mqe.config import ConfigError, to_dict
 from mqe.controllers.blocks import SIZE
+from mqe.registry import resolve_device
 from tests.support.products import ignore_other_rows
 from tests.support.toy import ToyEnv
 from tests.support.toy_collectors import make_runner, make_toy, settings
@@ -251,6 +252,9 @@ def test_every_algorithm_that_takes_collectors_has_what_they_use(name):
 
 
 def test_the_learners_device_is_named_or_found():
-    assert learner_device("cpu") == torch.device("cpu")
-    with pytest.raises(ConfigError, match="this machine has no cuda:99"):
-        learner_device("cuda:99")
+    where = "runner.learner_device"
+    assert resolve_device("cpu", where, True) == torch.device("cpu")
+    with pytest.raises(ConfigError, match="^runner.learner_device: no cuda:99 here"):
+        resolve_device("cuda:99", where, True)
+    with pytest.raises(ConfigError, match="unknown device 'banana'"):
+        resolve_device("banana", where, True)
