@@ -17,7 +17,7 @@ from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.fleet import Fleet
 from harl_mapush.collectors.launchers import CollectionError, FullBlock, StartWorker, start_worker
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
+from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.off_policy.experience import ReplayExperience
@@ -25,6 +25,7 @@ from harl_mapush.learning.off_policy.replay_buffer import Transition
 from harl_mapush.progress import Progress
 from harl_mapush.trainer import Monitor, fast_products
 from mqe.config import reason_of
+from mqe.env.statistics import weighted_means
 
 _LOOK_S = 0.02  # between two looks of a waiting learner for a full block
 
@@ -86,7 +87,7 @@ class AsyncRunner:
 
     def statistics(self) -> dict[str, float]:
         """Return the collectors' latest statistics."""
-        return merge_statistics(block.report for block in self._newest.values())
+        return weighted_means([block.report.statistics for block in self._newest.values()])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resumed run. Its collectors begin new episodes."""

@@ -1,15 +1,12 @@
-"""The collectors' worlds in the learner's process: their sizes and their statistics."""
+"""The collectors' worlds in the learner's process: their sizes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 
 import torch
 
-from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
-from mqe.env.statistics import weighted_means
 from mqe.registry import TASKS
 from mqe.world.streams import Streams
 
@@ -28,9 +25,3 @@ class RemoteEnvSpec:
         self.decision_period = self.task.decision_period
         self.num_envs = cfg.env.num_envs
         self.device = device
-
-
-def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
-    """Return the collectors' mean statistics, weighted by their numbers of episodes."""
-    parts = [report.statistics for report in reports if report.statistics.get("num_episodes", 0)]
-    return weighted_means(parts)

@@ -19,12 +19,12 @@ from harl_mapush.collectors.collector_settings import settled
 from harl_mapush.collectors.exchange import new_block
 from harl_mapush.collectors.launchers import last_line
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.remote_env import merge_statistics
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
 from harl_mapush.learning.settings import NetworkCfg
 from mqe import cores
 from mqe.config import ConfigError, to_dict
 from mqe.controllers.blocks import SIZE
+from mqe.env.statistics import weighted_means
 from mqe.registry import resolve_device
 from tests.support.products import ignore_other_rows
 from tests.support.toy import ToyEnv
@@ -110,7 +110,10 @@ def test_what_collectors_say_counts_by_how_much_it_stands_for():
         "reward/near": 2.0,
         "rollout/num_broken": 12.0,
     }
-    assert merge_statistics(blocks) == {"num_episodes": 40, "success_rate": pytest.approx(0.6)}
+    assert weighted_means([block.statistics for block in blocks]) == {
+        "num_episodes": 40,
+        "success_rate": pytest.approx(0.6),
+    }
 
 
 def test_the_last_line_is_what_was_said_and_no_stack(tmp_path):
