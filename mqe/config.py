@@ -257,15 +257,9 @@ def checked(instance: _T, where: str) -> _T:
 def nearest(word: Any, allowed: Collection[Any]) -> str | None:
     """Return the allowed word most similar to ``word``, None if none is similar.
 
-    A dotted word's end counts most. Capitals and the dashes of flags do not count. A registry's
-    ``other_names`` come first.
+    A dotted word's end counts most. Capitals and the dashes of flags do not count.
     """
     word = str(word)[:100].lstrip("-").lower()
-    other_names: Mapping[str, str] = getattr(allowed, "other_names", {})
-    meant = other_names.get(re.sub(r"[\W_]", "", word))
-    if meant is not None:
-        return meant
-
     end = word.rpartition(".")[2]
 
     def likeness(candidate: str) -> tuple[float, float]:

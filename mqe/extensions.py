@@ -22,20 +22,10 @@ _Member = TypeVar("_Member")
 class Registry(dict[str, _Member]):
     """Members of one kind by name. Built-in members join as a user's do."""
 
-    def __init__(
-        self,
-        kind: str,
-        members: Mapping[str, _Member] = MappingProxyType({}),
-        other_names: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """Begin with ``members``. ``kind`` names a member in error messages.
-
-        ``other_names`` map users' words, in letters and digits, to member names. An error for such
-        a word suggests the name.
-        """
+    def __init__(self, kind: str, members: Mapping[str, _Member] = MappingProxyType({})) -> None:
+        """Begin with ``members``. ``kind`` names a member in error messages."""
         super().__init__(members)
         self.kind = kind
-        self.other_names = other_names
 
     def register(self, name: str, member: _Member) -> _Member:
         """Add a member and return it. Raise ConfigError if the name is taken or not valid.

@@ -437,8 +437,6 @@ def robot_object_friction(friction: _Number) -> _Number:
 
 
 _SHIPPED = load_yaml(str(files("mqe") / "assets" / "objects.yaml"))
-# What users call these objects, for hints.
-OTHER_NAMES = {word: name for name, values in _SHIPPED.items() for word in values.pop("called", ())}
-OBJECTS: Registry[ObjectCfg] = Registry("object", other_names=OTHER_NAMES)
+OBJECTS: Registry[ObjectCfg] = Registry("object")
 for _name, _values in _SHIPPED.items():
     OBJECTS.register(_name, build(ObjectCfg, {"name": _name, **_values}, f"object {_name}"))

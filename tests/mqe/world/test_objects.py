@@ -10,11 +10,9 @@ import pytest
 import torch
 from torch import tensor
 
-from mqe.config import ConfigError, build, nearest
-from mqe.tasks.push import PushCfg
+from mqe.config import ConfigError
 from mqe.world.objects import (
     OBJECTS,
-    OTHER_NAMES,
     ROBOT_FLOOR_FRICTION,
     Footprint,
     GeomCfg,
@@ -217,31 +215,6 @@ def test_a_wider_object_keeps_its_mass_and_is_met_further_out() -> None:
     assert drum.geoms[0].size == (3.0, 0.5)
     assert drum.outline[5] == (-3.0, 0.0)
     assert drum.spawn_ring == pytest.approx((3.5, 4.0), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("box", "cuboid"),
-        ("Box", "cuboid"),
-        ("tee", "tblock"),
-        ("T", "tblock"),
-        ("T-block", "tblock"),
-        ("t_shape", "tblock"),
-        ("cyl", "cylinder"),
-        ("disc", "cylinder"),
-        ("towers", "tower"),
-    ],
-)
-def test_an_object_by_another_name_is_answered_with_ours(word: str, meant: str) -> None:
-    with pytest.raises(ConfigError, match=rf"unknown value '{word}'; did you mean {meant}\?"):
-        build(PushCfg, {"object": word}, "task")
-
-
-def test_other_names_lead_to_objects_and_hide_none() -> None:
-    assert set(OTHER_NAMES.values()) <= set(OBJECTS)
-    assert not set(OTHER_NAMES) & set(OBJECTS)
-    assert {name: nearest(name, OBJECTS) for name in OTHER_NAMES} == OTHER_NAMES
 
 
 SQUARE = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
