@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -13,7 +14,6 @@ from harl_mapush.config import RunCfg
 from harl_mapush.parts import Parts
 from harl_mapush.process import say
 from harl_mapush.runs import checkpoint, exported, init_from, named_files, resume, run_folder
-from harl_mapush.runs.named_files import NamedFiles
 from harl_mapush.runs.record import RunRecord
 from harl_mapush.runs.resume import SavedRun
 from harl_mapush.trainer import Trainer
@@ -27,7 +27,7 @@ class Start(NamedTuple):
     """A run's folder, the saved run to continue, and the checkpoint with the initial networks."""
 
     folder: Path
-    files: NamedFiles
+    digests: Mapping[str, str]  # of the files and policies named in the settings
     imports: tuple[str, ...] = ()  # the user's modules
     is_named: bool = False  # whether the user named the new folder
     saved: SavedRun | None = None
@@ -47,7 +47,7 @@ class Start(NamedTuple):
                 cfg.runner.seed,
                 datetime.now(),
             )
-        start = cls(folder, named_files.find(cfg), cfg.env.imports)
+        start = cls(folder, named_files.digests_of(cfg), cfg.env.imports)
         return start._replace(is_named=logger.out_dir is not None, init_from=cfg.runner.init_from)
 
     @classmethod
@@ -101,7 +101,7 @@ class Start(NamedTuple):
         actors = [networks[f"actor_agent{i}"] for i in range(parts.env.num_agents)]
         export = partial(exported.export, cfg=cfg, actors=actors, task=task)
         weights = task.features.reward_weights
-        return RunRecord(self.folder, to_dict(cfg), weights, self.files, export)
+        return RunRecord(self.folder, to_dict(cfg), weights, self.digests, export)
 
     def command(self) -> str:
         """Return the command line for resuming the run, with ``--import`` of its modules."""

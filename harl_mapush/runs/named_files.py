@@ -1,13 +1,12 @@
-"""Files and policies named in a run's settings: absolute paths, digests, and copies."""
+"""Files and policies named in a run's settings: absolute paths and digests."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harl_mapush.config import RunCfg
 from mqe.config import to_dict
@@ -17,44 +16,25 @@ from mqe.manifest import NAMED_FILES, read_manifest, sha256
 from mqe.registry import TASKS
 from mqe.world.robots import ROBOT_READERS, ROBOTS, RobotCfg, robot_file, robots_of
 
-FOLDER = "named_files"
 GAIT = "task.gait"
-_LARGEST = 1 << 20  # largest copied file [bytes]
 
 
-class NamedFiles(NamedTuple):
-    """The files named in a run's settings."""
-
-    paths: Mapping[str, Path]  # by dotted setting
-    digests: Mapping[str, str]  # SHA-256 of files, robots' data and frozen policies, likewise
-
-    def copy_to(self, run: Path) -> None:
-        """Copy the small files into a run's folder."""
-        for key, path in self.paths.items():
-            if path.stat().st_size <= _LARGEST:
-                (run / FOLDER).mkdir(exist_ok=True)
-                name = key.rpartition(".")[-1]
-                shutil.copyfile(path, run / FOLDER / f"{name}{path.suffix}")
-
-
-def find(cfg: RunCfg) -> NamedFiles:
-    """Return the files and digests of a run's task and gaits."""
+def digests_of(cfg: RunCfg) -> dict[str, str]:
+    """Return the SHA-256 of a run's files, robots' data and frozen policies, by dotted setting."""
     entry = TASKS[cfg.task.name]
     values = to_dict(cfg.task)
-    paths = {f"task.{key}": path for key, path in _paths(cfg.task.name, values).items()}
-    digests = {key: sha256(path) for key, path in paths.items()}
+    paths = _paths(cfg.task.name, values)
+    digests = {f"task.{key}": sha256(path) for key, path in paths.items()}
     for name in _robot_names(cfg):
         file = robot_file(name)
         if file is not None:
-            key = f"env.robots.{file[0]}"
-            paths[key] = file[1]
-            digests[key] = _robot_digest(ROBOTS.find(name, "env.robots"))
+            digests[f"env.robots.{file[0]}"] = _robot_digest(ROBOTS.find(name, "env.robots"))
     for key in entry.frozen_policies:
         if key != "gait":
             digests[f"task.{key}"] = describe_policy(values[key], f"task.{key}").digest
     if entry.gaits is not None:
         digests[GAIT] = gait_digest(gaits(cfg))
-    return NamedFiles(paths, digests)
+    return digests
 
 
 def gaits(cfg: RunCfg) -> list[str]:
@@ -76,7 +56,7 @@ def changed(folder: Path, cfg: RunCfg) -> list[str]:
         before.setdefault(GAIT, manifest["gait_sha256"])
     if not before:
         return []
-    present = find(cfg).digests
+    present = digests_of(cfg)
     return [name for name, digest in before.items() if present.get(name, digest) != digest]
 
 

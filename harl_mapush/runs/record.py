@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 
 from harl_mapush.runs import checkpoint, provenance, run_folder
-from harl_mapush.runs.named_files import NamedFiles
 from mqe.config import dump_yaml
 
 
@@ -21,7 +20,7 @@ class RunRecord:
         folder: Path,
         settings: Mapping[str, Any],
         reward_weights: Mapping[str, float],
-        files: NamedFiles,
+        digests: Mapping[str, str],
         export: Callable[[Path], object],
     ) -> None:
         """Describe a start of a run with nested ``settings``. Nothing is written yet.
@@ -31,15 +30,14 @@ class RunRecord:
         self.folder = folder
         self.settings = settings
         self.text = dump_yaml(settings)
-        self.start = provenance.describe(settings["sim"]["device"], reward_weights, files.digests)
+        self.start = provenance.describe(settings["sim"]["device"], reward_weights, digests)
         self.run_id = ""
-        self._files = files
+        self._digests = digests
         self._export = export
 
     def begin(self) -> None:
-        """Write ``config.yaml`` and ``origin.json``, and copy small files."""
+        """Write ``config.yaml`` and ``origin.json``."""
         run_folder.write_config(self.folder, self.text)
-        self._files.copy_to(self.folder)
         self.run_id = provenance.write(self.folder, self.start)
 
     def save(
@@ -53,7 +51,7 @@ class RunRecord:
             state,
             settings=self.text,
             device=self.start["device"],
-            named_files=self._files.digests,
+            named_files=self._digests,
             export=self._export,
         )
 

@@ -169,8 +169,7 @@ def _notices(saved: SavedRun, new: RunCfg, changed: Sequence[str]) -> list[str]:
     notices = []
     if saved.folder is not None:
         notices += [
-            f"the file or policy of {name} has changed since the run began; small files as they "
-            f"were are in {saved.run / named_files.FOLDER}"
+            f"the file or policy of {name} has changed since the run began"
             for name in named_files.changed(saved.folder, new)
         ]
     # An algorithm from outside need not have a schedule.

@@ -250,8 +250,7 @@ def test_settings_of_the_run_that_are_damaged_are_those_of_the_checkpoint(
 
 def test_a_run_killed_before_its_settings_can_be_started_again(gait, tmp_path, capsys) -> None:
     out = tmp_path / "run"
-    for name in ("named_files", "checkpoints"):
-        (out / name).mkdir(parents=True)
+    (out / "checkpoints").mkdir(parents=True)
     assert train.main(["--resume", str(out)]) == 2
     assert f"start it again with --out {out}" in capsys.readouterr().err
     argv = [*TINY, "--num_env_steps", "1", "--set", f"task.gait={gait}", "--out", str(out)]

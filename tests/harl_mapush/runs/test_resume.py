@@ -23,7 +23,6 @@ from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint, provenance, run_folder
-from harl_mapush.runs.named_files import NamedFiles
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from harl_mapush.start import Start
 from mqe.config import ConfigError
@@ -513,7 +512,7 @@ def test_old_training_states_go_when_they_take_too_much(run, monkeypatch) -> Non
 
 def test_the_printed_command_imports_what_the_run_needs(tmp_path) -> None:
     run = tmp_path / "a run"
-    start = Start(run, NamedFiles({}, {}), ("own_object", "own_reward"))
+    start = Start(run, {}, ("own_object", "own_reward"))
     words = shlex.split(start.command())
     assert words[:2] == ["mapush", "train"]
     given = train.make_parser().parse_args(words[2:])

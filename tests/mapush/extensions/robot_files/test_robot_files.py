@@ -244,14 +244,6 @@ def test_a_path_is_a_robot_in_a_scene(file):
     assert theirs == pytest.approx(ours, rel=1e-5)
 
 
-def test_a_run_copies_the_robots_file(file, tmp_path):
-    files = named_files.find(run_cfg("go1_velocity", file))
-    run = tmp_path / "run"
-    run.mkdir()
-    files.copy_to(run)
-    assert (run / named_files.FOLDER / "like_go1.xml").read_bytes() == file.read_bytes()
-
-
 def test_a_run_notices_a_change_in_an_included_file(file, tmp_path):
     text = file.read_text()
     start, end = text.index("<worldbody>"), text.index("</mujoco>")
@@ -260,11 +252,11 @@ def test_a_run_notices_a_change_in_an_included_file(file, tmp_path):
     file.write_text(f'{text[:start]}<include file="body.xml"/></mujoco>')
     cfg = run_cfg("go1_velocity", file)
     with restored_registries():
-        digests = named_files.find(cfg).digests
+        digests = named_files.digests_of(cfg)
         file.write_text(file.read_text() + "<!-- the robot stays -->\n")
-        assert named_files.find(cfg).digests == digests
+        assert named_files.digests_of(cfg) == digests
         body.write_text(body.read_text().replace('mass="0.898919"', 'mass="0.9"'))
-        assert named_files.find(cfg).digests != digests
+        assert named_files.digests_of(cfg) != digests
 
 
 def test_a_robot_without_a_gait_says_how_to_train_one(file):
@@ -272,7 +264,7 @@ def test_a_robot_without_a_gait_says_how_to_train_one(file):
     with pytest.raises(
         ConfigError, match="like_go1 has no gait; train one .* its checkpoint here or in the"
     ):
-        named_files.find(cfg)
+        named_files.digests_of(cfg)
 
 
 def _second_robot(spec: mujoco.MjSpec) -> None:
