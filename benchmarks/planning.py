@@ -54,7 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def settings(arguments: argparse.Namespace, suite: str) -> RunCfg:
     """Return the settings of a suite's worlds."""
-    worlds = config.load_suite(suite if suite in config.suites() else "scattered").worlds
+    worlds = config.load_suite(suite if suite in config.SUITES else "scattered").worlds
     task = {"map_seed": arguments.map_seed, "num_maps": arguments.num_maps}
     if suite in FAMILIES:
         task["map"] = suite

@@ -33,7 +33,7 @@ def make_parser() -> config.Parser:
         "--config",
         metavar="NAME",
         help="run file (YAML), for instance the config.yaml of another run, or a preset, one in "
-        f"mapush: {', '.join(config.presets())}",
+        f"mapush: {', '.join(sorted(config.PRESETS))}",
     )
     source.add_argument(
         "--resume",

@@ -42,10 +42,10 @@ def extensions() -> Iterator[Extension]:
 
 def register() -> None:
     """Import all extensions' modules and register their presets, as this package's entry point."""
-    from harl_mapush.config.presets import register_preset  # imports torch
+    from harl_mapush.config import PRESETS  # imports torch
 
     for extension in extensions():
         for module in extension.modules:
             importlib.import_module(module)
     for file in FOLDER.glob("*/presets/*.yaml"):
-        register_preset(file)
+        PRESETS.register(file.stem, file)

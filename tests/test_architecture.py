@@ -353,7 +353,7 @@ def test_libraries_do_not_print(path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("preset", config.presets())
+@pytest.mark.parametrize("preset", sorted(config.PRESETS))
 def test_every_preset_is_a_valid_run(preset: str) -> None:
     cfg, notices = config.resolve(config.load_preset(preset), {})
     assert cfg.runner.num_env_steps >= 1

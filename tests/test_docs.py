@@ -414,7 +414,7 @@ def test_pages_say_truly_how_shipped_policies_learned() -> None:
     assert set(re.findall(r"`(\w+)`", exceptions[1])) == others
 
 
-@pytest.mark.parametrize("preset", config.presets())
+@pytest.mark.parametrize("preset", sorted(config.PRESETS))
 def test_the_comment_of_a_preset_states_its_env_steps(preset: str) -> None:
     comment = config.preset_summaries()[preset]
     stated = re.search(r"([\d.]+) (M|k) env steps", comment)

@@ -319,7 +319,7 @@ def presets() -> str:
         "`base` changes that file. Without `--preset` and `--config`, "
         "`mapush train` takes the best preset for the machine, and says which.",
     ]
-    for name, path in sorted(config.preset_files().items()):
+    for name, path in sorted(config.PRESETS.items()):
         text = path.read_text(encoding="utf-8").rstrip("\n")
         parts += [f"## `{name}`", f"```yaml\n{text}\n```"]
     found = [(f"`{name}`", meaning) for name, meaning in config.suite_summaries().items()]
@@ -329,7 +329,7 @@ def presets() -> str:
         "`mapush test CHECKPOINT --suite NAME`.",
         table(("`--suite`", "what it asks of a team"), found),
     ]
-    for name in config.suites():
+    for name in sorted(config.SUITES):
         rows = []
         for condition, changes in config.load_suite(name).conditions.items():
             settings = [f"{key}={_yaml(value)}" for key, value in flatten(changes).items()]

@@ -20,12 +20,11 @@ from harl_mapush.config.layers import check_layer, resolve
 from harl_mapush.config.other_names import SETTINGS_FILES, SettingsFile
 from harl_mapush.config.presets import (
     DEFAULT_PRESET,
+    PRESETS,
     check_preset,
     load_preset,
     machine_preset,
-    preset_files,
     preset_summaries,
-    presets,
 )
 from harl_mapush.config.sections import (
     DEFAULT_TASK,
@@ -37,13 +36,13 @@ from harl_mapush.config.sections import (
     all_classes,
 )
 from harl_mapush.config.suites import (
+    SUITES,
     Suite,
     load_suite,
     measured_suite,
     register_suite,
     suite_of_policy,
     suite_summaries,
-    suites,
 )
 from harl_mapush.config.user_modules import import_modules
 
@@ -51,9 +50,11 @@ __all__ = [
     "DEFAULT_PRESET",
     "DEFAULT_TASK",
     "FLAGS",
+    "PRESETS",
     "SECTIONS",
     "SECTION_CLASSES",
     "SETTINGS_FILES",
+    "SUITES",
     "Arguments",
     "LoggerCfg",
     "Parser",
@@ -77,12 +78,9 @@ __all__ = [
     "load_suite",
     "machine_preset",
     "measured_suite",
-    "preset_files",
     "preset_summaries",
-    "presets",
     "register_suite",
     "resolve",
     "suite_of_policy",
     "suite_summaries",
-    "suites",
 ]

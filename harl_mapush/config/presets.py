@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush.config.sections import RunCfg
-from mqe.config import ConfigError, build, load_yaml, unknown
+from mqe.config import ConfigError, build, load_yaml
+from mqe.extensions import Registry
 from mqe.registry import SimCfg, resolve_sim
 
 DEFAULT_PRESET = "laptop"
@@ -19,28 +20,27 @@ GPU_WORLDS = 1024  # least number of worlds in a preset for GPUs
 GPU_PRESET = "cuboid"
 OUR_SIMULATORS = ("mujoco", "warp")
 CPU_PRESET = "laptop_hasac"
-_REGISTERED: dict[str, Path] = {}  # files of extensions by name
 
 
-def presets() -> list[str]:
-    """Return the names of the presets."""
-    return sorted(preset_files())
+def configs_folder() -> Path:
+    """Return the folder with presets and suites: a checkout's ``configs/``, or the installed
+    package.
+    """
+    checkout = Path(__file__).parents[2] / "configs"
+    if (checkout / "smoke.yaml").is_file():
+        return checkout
+    return Path(str(files("harl_mapush.configs")))
 
 
-def register_preset(file: Path) -> None:
-    """Register a run file as the preset of its name, without .yaml."""
-    _REGISTERED[file.stem] = file
-
-
-def preset_files() -> dict[str, Path]:
-    """Return the file of each preset by name."""
-    return {path.stem: path for path in configs_folder().glob("*.yaml")} | _REGISTERED
+PRESETS: Registry[Path] = Registry(
+    "preset", {path.stem: path for path in configs_folder().glob("*.yaml")}
+)
 
 
 def preset_summaries() -> dict[str, str]:
     """Return the first sentence of each preset's leading comment, by the preset's name."""
     summaries = {}
-    for name, path in sorted(preset_files().items()):
+    for name, path in sorted(PRESETS.items()):
         text = path.read_text(encoding="utf-8")
         comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
         words = " ".join(line.removeprefix("#").strip() for line in comment)
@@ -51,11 +51,10 @@ def preset_summaries() -> dict[str, str]:
 
 def load_preset(name: str | Path) -> dict[str, Any]:
     """Return the settings of a preset or in another run file. Raise ConfigError for neither."""
-    file = preset_files().get(str(name), name)
-    is_file = Path(file).suffix or os.path.exists(file)  # False for an impossible file name
-    if not is_file:
-        raise ConfigError(f"--preset: {unknown('preset', str(name), presets())}")
-    return load_yaml(file)
+    is_file = Path(name).suffix or os.path.exists(name)  # False for an impossible file name
+    if name in PRESETS or not is_file:
+        name = PRESETS.find(str(name), "--preset")
+    return load_yaml(name)
 
 
 def machine_preset(over: Mapping[str, Any], num_ranks: int = 1) -> tuple[str, str]:
@@ -82,25 +81,15 @@ def machine_preset(over: Mapping[str, Any], num_ranks: int = 1) -> tuple[str, st
 
 def check_preset(name: str, cfg: RunCfg) -> None:
     """Raise ConfigError if a preset for GPUs would run on a CPU without ``--device cpu``."""
-    if name not in presets() or cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto":
+    if name not in PRESETS or cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto":
         return
     _, device = resolve_sim(cfg.sim)
     if device.type != "cpu":
         return
     smaller = f"laptop_{name}"
-    if smaller not in presets():
+    if smaller not in PRESETS:
         smaller = DEFAULT_PRESET
     raise ConfigError(
         f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used "
         f"here; say --preset {smaller}, or --device cpu to run them all the same"
     )
-
-
-def configs_folder() -> Path:
-    """Return the folder with presets and suites: a checkout's ``configs/``, or the installed
-    package.
-    """
-    checkout = Path(__file__).parents[2] / "configs"
-    if (checkout / "smoke.yaml").is_file():
-        return checkout
-    return Path(str(files("harl_mapush.configs")))

@@ -9,14 +9,17 @@ from typing import Any
 
 from harl_mapush.config.layers import check_layer
 from harl_mapush.config.presets import configs_folder
-from mqe.config import ConfigError, build, load_yaml, merge, option, unknown
+from mqe.config import ConfigError, build, load_yaml, merge, option
+from mqe.extensions import Registry
 from mqe.pretrained import PRETRAINED
 from mqe.registry import TASKS
 
 ONE_FEWER = "one_fewer"  # the same team with one robot fewer, among the policies of a suite
 SCRIPTS = "scripts"  # the task's scripted policies, among the policies of a suite
 _SECTIONS = ("env", "task", "sim")  # of settings in a suite's file
-_REGISTERED: dict[str, Path] = {}  # files of extensions and of users' packages, by name
+SUITES: Registry[Path] = Registry(
+    "suite", {path.stem: path for path in (configs_folder() / "suites").glob("*.yaml")}
+)
 
 
 @dataclass(frozen=True)
@@ -54,19 +57,14 @@ def register_suite(file: str | Path, task: str | None = None) -> None:
     """
     path = Path(file)
     _suite(path.stem, load_yaml(path))
-    _REGISTERED[path.stem] = path
+    SUITES.register(path.stem, path)
     if task is not None:
         TASKS[task] = TASKS[task]._replace(suite=path.stem)
 
 
-def suites() -> list[str]:
-    """Return the names of the suites."""
-    return sorted(_files())
-
-
 def suite_summaries() -> dict[str, str]:
     """Return every suite's help by name."""
-    return {name: load_suite(name).help for name in suites()}
+    return {name: load_suite(name).help for name in sorted(SUITES)}
 
 
 def load_suite(names: str) -> Suite:
@@ -90,29 +88,15 @@ def measured_suite(task: str, names: str | None) -> Suite:
 def suite_of_policy(name: str) -> str | None:
     """Return the suite of a shipped policy, ``pretrained:NAME``: the suite NAME if there is one."""
     name = name.removeprefix(PRETRAINED) if name.startswith(PRETRAINED) else ""
-    return name if name in _files() else None
-
-
-def _files() -> dict[str, Path]:
-    shipped = {path.stem: path for path in (configs_folder() / "suites").glob("*.yaml")}
-    return shipped | _REGISTERED
+    return name if name in SUITES else None
 
 
 def _read_all(names: str) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for name in names.split(","):
-        content = merge(content, load_yaml(_file(name)))
+        file = name if name.endswith(".yaml") else SUITES.find(name, "--suite")
+        content = merge(content, load_yaml(file))
     return content
-
-
-def _file(name: str) -> Path:
-    """Return the file of a suite."""
-    if name.endswith(".yaml"):
-        return Path(name)
-    files = _files()
-    if name not in files:
-        raise ConfigError(f"--suite: {unknown('suite', name, sorted(files))}")
-    return files[name]
 
 
 def _suite(name: str | None, content: Mapping[str, Any]) -> Suite:

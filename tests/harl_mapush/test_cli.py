@@ -146,7 +146,7 @@ def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run,
 
 def test_presets_are_an_installed_package() -> None:
     assert (files("harl_mapush.configs") / "laptop.yaml").is_file()
-    assert "laptop" in config.presets()
+    assert "laptop" in config.PRESETS
 
 
 # What a run leaves behind

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from harl_mapush import config, train
-from harl_mapush.config.presets import GPU_WORLDS, check_preset, preset_files
+from harl_mapush.config.presets import GPU_WORLDS, PRESETS, check_preset
 from harl_mapush.runs import checkpoint
 from mqe import cores
 from mqe.config import ConfigError
@@ -34,7 +34,7 @@ def test_a_gpu_preset_asks_on_a_cpu(capsys) -> None:
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("preset", config.presets())
+@pytest.mark.parametrize("preset", sorted(config.PRESETS))
 def test_what_is_asked_for_is_done(preset: str) -> None:
     resolved = config.resolve(config.load_preset(preset), {})[0]
     check_preset(preset, config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}})[0])
@@ -180,7 +180,7 @@ def test_the_preset_of_the_machine_is_named_with_its_reason(monkeypatch, capsys)
 
 def test_the_base_of_a_preset_lies_beside_it() -> None:
     """Another folder has another place in a clone than in an installation."""
-    for path in preset_files().values():
+    for path in PRESETS.values():
         base = yaml.safe_load(path.read_text(encoding="utf-8")).get("base", path.name)
         assert Path(base).name == base, path
 

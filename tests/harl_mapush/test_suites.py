@@ -22,10 +22,10 @@ from tests.support.paths import ROOT
 
 load_extensions()
 # Suites about teams: robots and object are fixed, and no training changes them.
-TEAM_SUITES = [name for name in config.suites() if "env" in config.load_suite(name).worlds]
+TEAM_SUITES = [name for name in sorted(config.SUITES) if "env" in config.load_suite(name).worlds]
 
 
-@pytest.mark.parametrize("name", config.suites())
+@pytest.mark.parametrize("name", sorted(config.SUITES))
 def test_a_suite_is_a_layer_of_settings(name: str) -> None:
     worlds = config.load_suite(name).worlds
     base = {} if "name" in worlds.get("task", {}) else config.load_preset("smoke")
@@ -134,7 +134,7 @@ def test_an_unknown_suite_names_the_nearest() -> None:
 def test_suites_are_listed(capsys) -> None:
     assert listing.main(["suites"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == config.suites()
+    assert [line.split()[0] for line in lines] == sorted(config.SUITES)
 
 
 def test_files_of_a_checkout_come_from_that_checkout() -> None:
