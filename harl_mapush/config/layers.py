@@ -124,8 +124,7 @@ def _rename(
     old = sections[section].get("name", default)
     new = (over.get(section) or {}).get("name", old)
     for name in (old, new):
-        if name not in registry:
-            raise ConfigError(f"{section}.name: {unknown(section, name, registry, is_open=True)}")
+        registry.find(name, f"{section}.name")
     notices = []
     sections[section] = without_former_keys(section, sections[section], old)
     if new != old:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.run_settings import LoggerCfg, RunnerCfg
+from mqe.extensions import Registry
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
 DEFAULT_TASK = "go1push_mid"
@@ -37,7 +37,7 @@ SECTION_CLASSES: dict[str, type] = {
     "logger": LoggerCfg,
 }
 # Sections with a class by the name in them.
-NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {
+NAMED_SECTIONS: dict[str, Registry[Any]] = {
     "task": TASKS,
     "algorithm": ALGORITHMS,
 }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from mqe.config import ConfigError, option, unknown
+from mqe.extensions import Registry
 from mqe.tasks.terms import (
     EpisodeFeatures,
     MeasureTerms,
@@ -52,13 +53,8 @@ class TermCfg:
 
     def check_terms(self, terms: TermRegistry) -> None:
         """Raise ConfigError for a term missing in ``terms``."""
-        weights = [f"task.weights.{name}" for name in terms.rewards]
-        for name in self.weights:
-            if name not in terms.rewards:
-                key = f"task.weights.{name}"
-                raise ConfigError(unknown("key", key, weights, is_open=True))
-
-        chosen: dict[str, tuple[Iterable[str], Mapping[str, Any]]] = {
+        chosen: dict[str, tuple[Iterable[str], Registry[Any]]] = {
+            "weights": (self.weights, terms.rewards),
             "replaced_observations": (self.replaced_observations.values(), terms.observations),
             "more_observations": (self.more_observations, terms.observations),
             "more_state": (self.more_state, terms.state),
@@ -67,9 +63,7 @@ class TermCfg:
         }
         for key, (names, registered) in chosen.items():
             for name in names:
-                if name not in registered:
-                    message = unknown("value", name, registered, is_open=True)
-                    raise ConfigError(f"task.{key}: {message}")
+                registered.find(name, f"task.{key}")
 
 
 class DefaultTerms(NamedTuple):

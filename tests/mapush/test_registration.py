@@ -317,7 +317,7 @@ def test_what_is_no_object_or_robot_is_refused_in_a_line() -> None:
 def test_a_weight_of_an_unknown_term_names_those_there_are() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"unknown key 'task\.weights\.progres'; did you mean task\.weights\.progress\?",
+        match=r"task\.weights: unknown reward 'progres'; did you mean progress\?",
     ):
         PushCfg(weights={"progres": 1.0})
 

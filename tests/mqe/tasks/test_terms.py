@@ -256,7 +256,7 @@ def test_ends_by_a_further_termination_are_a_metric(monkeypatch):
 
 
 def test_choices_that_cannot_be_are_named():
-    with pytest.raises(ConfigError, match=r"task\.more_state: unknown value 'x'"):
+    with pytest.raises(ConfigError, match=r"task\.more_state: unknown term of the state 'x'"):
         make_task(more_state=("x",))
     with pytest.raises(
         ConfigError, match=r"unknown key 'task\.replaced_observations\.gaol'; did you mean .*goal\?"

@@ -379,7 +379,7 @@ def test_a_mistyped_key_is_led_to_the_nearest(wrong: str, meant: str) -> None:
         ({"task": "walking", "object": "cuboid"}, "^unknown key 'object'"),
         (
             {"weights": {"nothing": 1.0}},
-            r"^unknown key 'weights\.nothing' \(allowed: weights\.\w+, ",
+            r"^weights: unknown reward 'nothing' \(allowed: \w+, ",
         ),
         ({"goal_distance": [0.0, 1.0]}, "^goal_distance: must be above 0"),
         ({"algorithm.gamma": 0.9}, r"^algorithm\.gamma: unknown section"),
