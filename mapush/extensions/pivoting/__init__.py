@@ -6,7 +6,7 @@ from mapush.built_in import Extension
 
 EXTENSION = Extension(
     modules=(
-        "mapush.extensions.pivoting.scripted_walk",
+        "mapush.extensions.pivoting.pivoting_team",
         "mapush.extensions.pivoting.taught_hasac",
     ),
     tables={"objects": "mapush.extensions.pivoting.object_table:lines"},

@@ -10,19 +10,24 @@ robot its station. The plan knows the shape and the size of the team, but not th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mapush.extensions.pivoting.push_plan import BINS, SPACING, make_plan
+from mqe.config import ConfigError
+from mqe.registry import TASKS
 from mqe.tasks.push.keep_apart import CommandLimit
-from mqe.tasks.push.scripted import APART, LOOKED_AT, columns_of
+from mqe.tasks.push.scripted import APART, LOOKED_AT, columns_of, scripted_team
 from mqe.tasks.push.task import PushTask
 from mqe.world.geometry import axes_along, rotate_2d, wrap_to_pi
 from mqe.world.objects import NUM_OUTLINE_POINTS, Footprint, ObjectCfg
 from mqe.world.scene import STEP_DT
+
+if TYPE_CHECKING:
+    from mqe.env.environment import MultiAgentEnv
 
 CLEARANCE = 0.42  # [m] of a robot that walks round the object from its hull
 BEHIND = 0.48  # [m] from the hull to the point where a robot lines up
@@ -358,3 +363,26 @@ def _corners(obj: ObjectCfg) -> list[tuple[float, float]]:
                 (x + geom.size[0] * math.cos(a), y + geom.size[0] * math.sin(a)) for a in angles
             ]
     return corners
+
+
+def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
+    """Return a script for all robots walking the object, side by side at one end of a side.
+
+    A round object is pushed straight, with rams.
+    """
+    task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
+    if task.cfg.shapes is not None:
+        raise ConfigError(
+            f"scripted_walk plans for one object, and task.shapes={task.cfg.shapes} differs from "
+            "world to world; say --object NAME, or take scripted_team"
+        )
+    obj = task.constants.object
+    if not is_round(obj) and any(geom.type == "cylinder" for geom in obj.geoms):
+        return scripted_team(env)
+    return PivotingTeam(task, env.decision_period, env.device)
+
+
+_SCRIPTS = TASKS["go1push_mid"].policies
+_SCRIPTS.register("scripted_walk", scripted_walk)
+# Viewers without a checkpoint show the last script.
+_SCRIPTS["scripted_team"] = _SCRIPTS.pop("scripted_team")

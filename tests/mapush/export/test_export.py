@@ -22,7 +22,7 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mapush import cli
-from mapush.export import onnx_files, scene_files
+from mapush.export import onnx_files, onnx_folder
 from mapush.export.description import describe_terminations
 from mapush.export.exported_networks import ExportedActor
 from mqe.config import merge
@@ -284,6 +284,6 @@ def test_a_recurrent_team_carries_its_memory(gait, tmp_path) -> None:
 @pytest.mark.parametrize(("model", "version"), [("reference", "3.3.5"), ("physical", "3.12.0")])
 def test_a_scene_names_the_oldest_mujoco_with_its_motors(model, version, tmp_path) -> None:
     env = make_env(EnvCfg(num_envs=1, model=model), SimCfg("mujoco", "cpu", 1), PushCfg(), 0)
-    scene_files.write_scene(env, tmp_path / "scene.xml")
+    onnx_folder.write_scene(env, tmp_path / "scene.xml")
     env.close()
-    assert scene_files.least_mujoco(tmp_path / "scene.xml") == version
+    assert onnx_folder.least_mujoco(tmp_path / "scene.xml") == version

@@ -228,7 +228,7 @@ ALLOWED = {
     "harl_mapush/config/sections.py": {"go1push_mid"},  # the default of the command line
     "mapush/gymnasium_ids.py": {"go1push_mid"},  # with an id
     # A script of the push task alone.
-    "mapush/extensions/pivoting/scripted_walk.py": {"go1push_mid"},
+    "mapush/extensions/pivoting/pivoting_team.py": {"go1push_mid"},
     "mapush/export/description.py": {"success", "collapse", "fall", "collision"},  # of pushes
     "mapush/extensions/pettingzoo/push_v0.py": {"go1push_mid"},  # as PettingZoo names modules
     "harl_mapush/clients/harl/harl_registration.py": {"go1push_mid"},  # and HARL's
