@@ -276,7 +276,7 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     policies = dict(line.split(maxsplit=1) for line in lines if line.startswith("pretrained:"))
     assert policies["pretrained:cuboid"] == "team of 2 go1 for the cuboid"
     assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
-    assert policies["pretrained:any"] == "team of 1 to 8 go1 for shapes that slide at 10 to 185 N"
+    assert policies["pretrained:any"] == "team of 1 to 8 go1 for shapes that slide at 10 to 240 N"
     assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
     pose = "team of 1 to 8 go1 for shapes that slide at 8 to 20 N, to a place and a heading"
     assert policies["pretrained:pose"] == pose

@@ -29,9 +29,6 @@ OBJECT_CLEARANCE = (
     0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach
 )
 
-# [rad] A row stands at most this far from the line through goal and object.
-ROW_BEARING = math.pi / 3.0
-
 # Close and tangled starts: two robots side by side.
 CLOSE_MARGIN = 0.05  # [m] that their trunks are apart beyond the distance that is a collision
 CLOSE_DISTANCE = 0.5  # [m] between their trunks at most
@@ -57,9 +54,8 @@ class PushLayouts:
 
     ``independent`` spawn is the reference's distribution: each robot is placed without regard to
     the others, and 6 to 7 % of all spawns are collisions. ``separated`` keeps every two robots, and
-    every robot and the object, too far apart to touch. In a fraction ``row_share`` of the separated
-    layouts all robots stand in a row, on the object's side away from the goal. In fractions
-    ``close_share`` and ``tangled_share`` two robots then are brought together.
+    every robot and the object, too far apart to touch. In fractions ``close_share`` and
+    ``tangled_share`` of the separated layouts, two robots then are brought together.
     """
 
     purpose = 10  # the random stream it draws from
@@ -72,7 +68,6 @@ class PushLayouts:
         goal_distance: tuple[float, float],
         close_share: float = 0.0,
         tangled_share: float = 0.0,
-        row_share: float = 0.0,
     ) -> None:
         obj = footprint.cfg
         num_agents = len(robots)
@@ -93,9 +88,6 @@ class PushLayouts:
             self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
             # Last: the other numbers are the same with and without.
             ranges += self.encounters.ranges
-        self._row_share = row_share
-        if row_share > 0.0:
-            ranges.append((0.0, 1.0))
         self.ranges = UniformRanges(ranges, device)
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
         self.goal_z = torch.zeros(1, device=device)
@@ -138,8 +130,6 @@ class PushLayouts:
         joint_pos = robot[..., 11:]
         if self.is_separated:
             angle = spread_angles(angle, self.gap)
-            if self._row_share > 0.0:
-                angle = self._in_row(angle, world[:, 4:], drawn[:, -1:])
             radius = self._cleared(radius, angle, world[:, 2:3])
             if self.encounters is not None:
                 radius, angle, rpy, joint_pos = self.encounters.arrange(
@@ -158,14 +148,6 @@ class PushLayouts:
                 (on_circle(world[:, 3], world[:, 4]), self.goal_z.expand(n, -1)), dim=-1
             ),
         )
-
-    def _in_row(self, angle: Tensor, goal_bearing: Tensor, drawn: Tensor) -> Tensor:
-        """Return the angles (N, A) of which ``row_share`` are those of a row, from a number
-        ``drawn`` (N, 1) in [0, 1).
-        """
-        middle = goal_bearing + math.pi + ROW_BEARING * (2.0 * drawn / self._row_share - 1.0)
-        place = torch.arange(self.num_agents, device=angle.device) - 0.5 * (self.num_agents - 1)
-        return torch.where(drawn < self._row_share, middle + self.gap * place, angle)
 
     def _cleared(self, radius: Tensor, angle: Tensor, object_yaw: Tensor) -> Tensor:
         """Return the robots' clear radii (N, A) [m] round the object with yaw (N, 1) [rad]."""
@@ -233,11 +215,11 @@ class Encounters:
         """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, J), with encounters mixed
         in.
 
-        ``drawn`` (N, 4 or more) has one number for each of ``ranges``.
+        ``drawn`` (N, 4) has one number for each of ``ranges``.
         """
         kind = drawn[:, :1]
         side = drawn[:, 2:3]
-        slant = drawn[:, 3:4]
+        slant = drawn[:, 3:]
         pair = drawn[:, 1].to(torch.int64)
         is_tangled = kind < self._tangled_share
         is_arranged = kind < self._tangled_share + self._close_share

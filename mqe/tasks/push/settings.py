@@ -131,13 +131,6 @@ class PushCfg(TermCfg):
     tangled_share: float = option(
         0.0, "fraction of initial layouts with two robots' legs tangled", min=0.0, max=1.0
     )
-    row_share: float = option(
-        0.0,
-        "fraction of initial layouts with all robots in a row, on the object's side away from the "
-        "goal",
-        min=0.0,
-        max=1.0,
-    )
     goal_distance: tuple[float, float] = option(
         (1.5, 3.0), "range of the goal's distance at spawn [m]", above=0.0
     )
@@ -260,10 +253,10 @@ class PushCfg(TermCfg):
                 f"task.close_share and task.tangled_share: {share:g} in sum; lower one to a sum "
                 "of 1 at most"
             )
-        if share + self.row_share > 0.0 and self.spawn != "separated":
+        if share > 0.0 and self.spawn != "separated":
             raise ConfigError(
-                "task.close_share, task.tangled_share and task.row_share are shares of separated "
-                f"starts; say task.spawn=separated instead of {self.spawn}, or 0 for all"
+                "task.close_share and task.tangled_share are shares of separated starts; say "
+                f"task.spawn=separated instead of {self.spawn}, or 0 for both"
             )
 
     def _check_shapes(self) -> None:

@@ -71,7 +71,6 @@ class PushTask(TermTask):
             cfg.goal_distance,
             cfg.close_share,
             cfg.tangled_share,
-            cfg.row_share,
         )
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
 

@@ -10,13 +10,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from mqe.tasks.push.layouts import (
-    OBJECT_CLEARANCE,
-    ROBOT_CLEARANCE,
-    ROW_BEARING,
-    PushLayouts,
-    spread_angles,
-)
+from mqe.tasks.push.layouts import OBJECT_CLEARANCE, ROBOT_CLEARANCE, PushLayouts, spread_angles
 from mqe.world.geometry import roll_pitch_of, rotate_2d, rotation_matrix, yaw_of
 from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS, Footprint
@@ -41,28 +35,6 @@ def closest_pair(layout: Layout) -> Tensor:
 def rpy(quat: Tensor) -> Tensor:
     rotation = rotation_matrix(quat)
     return torch.stack((*roll_pitch_of(rotation), yaw_of(rotation)), dim=-1)
-
-
-def test_a_row_stands_on_the_side_away_from_the_goal() -> None:
-    footprint, robots, count = Footprint(OBJECTS["cuboid"]), team(3), 4000
-    apart, mixed = (
-        PushLayouts(footprint, robots, "separated", (1.5, 3.0), row_share=share).draw(
-            Streams(0, count, CPU), torch.zeros(count, dtype=torch.int64)
-        )
-        for share in (0.0, 0.3)
-    )
-    is_row = (mixed.robot_pos != apart.robot_pos).flatten(1).any(dim=1)
-    assert is_row.float().mean() == pytest.approx(0.3, abs=0.03)
-    assert torch.equal(mixed.goal_pos, apart.goal_pos)
-    row, goal = mixed.robot_pos[is_row, :, :2], mixed.goal_pos[is_row, :2]
-    bearing = [torch.atan2(*pos.unbind(dim=-1)[::-1]) for pos in (row, goal)]
-    away = torch.remainder(bearing[0] - bearing[1].unsqueeze(1), 2 * math.pi) - math.pi
-    middle = away[:, 1]
-    assert middle.abs().max() <= ROW_BEARING
-    assert middle.abs().max() > 0.95 * ROW_BEARING
-    steps = away.diff(dim=1)
-    torch.testing.assert_close(steps, steps[:1, :1].expand_as(steps), rtol=0.0, atol=1e-4)
-    assert closest_pair(mixed)[is_row].min() >= ROBOT_CLEARANCE - 1e-4
 
 
 def test_spread_angles_by_hand() -> None:

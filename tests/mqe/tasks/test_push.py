@@ -243,7 +243,6 @@ def test_episode_metrics() -> None:
         ({"spawn": 3}, "task.spawn"),
         ({"close_share": 0.6, "tangled_share": 0.6}, "1.2 in sum"),
         ({"close_share": 0.1, "spawn": "independent"}, "say task.spawn=separated"),
-        ({"row_share": 0.1, "spawn": "independent"}, "say task.spawn=separated"),
     ],
 )
 def test_bad_settings_come_with_a_hint(values: dict, words: str) -> None:
