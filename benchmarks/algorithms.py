@@ -400,6 +400,17 @@ def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
     return _table(("", f"seeds of {' and '.join(runs)}", "success (95 %)"), rows)
 
 
+def trials_table(runs: Mapping[str, Sequence[Group]]) -> str:
+    """Return a row for each algorithm with each seed's success in training, by task."""
+    cells: dict[str, list[str]] = {}
+    for task_groups in runs.values():
+        for group in task_groups:
+            values = [log.curves[TRAINING].values[-1] for log in group.runs]
+            seeds = ", ".join(f"{value:.2f}" for value in values)
+            cells.setdefault(group.name.upper(), []).append(seeds)
+    return _table(("", *runs), [(name, *values) for name, values in cells.items()])
+
+
 def _with_seeds(group: Group, seeds: set[str]) -> Group:
     runs = tuple(log for log in group.runs if str(log.folder) in seeds)
     return Group(group.name, (runs,))

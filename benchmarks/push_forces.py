@@ -85,7 +85,7 @@ def play(team: str, suite: str, film: Path, mass: str | None) -> Push:
     over = merge(load_suite(suite).worlds, {"env": {"num_envs": 1}, "sim": {"device": "cpu"}})
     if mass is not None:
         over["task"]["object_mass"] = mass
-    cfg = evaluation_worlds.shown(folder, over, suite)
+    cfg = evaluation_worlds.settings(folder, over, num_envs=1, with_suite=True)
     trace = ForceTrace()
 
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)

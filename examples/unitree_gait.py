@@ -157,21 +157,18 @@ def settings(robot: RobotCfg, max_command: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def check(request: ExportRequest) -> None:
-    """Raise ConfigError without ONNX, and for a policy other than a gait."""
+def write(request: ExportRequest) -> dict[str, float]:
+    """Write the network and its settings. Return the largest difference from torch.
+
+    Raises ConfigError if the difference is too large, without ONNX, and for a policy other than a
+    gait.
+    """
     if not TASKS[request.cfg.task.name].is_gait:
         raise ConfigError(
             f"--for unitree: {request.name} is a team, and Unitree's controllers run gaits only; "
             "name a gait, for example pretrained:go2_velocity, or leave --for out"
         )
     onnx_files.check_packages()
-
-
-def write(request: ExportRequest) -> dict[str, float]:
-    """Write the network and its settings. Return the largest difference from torch.
-
-    Raises ConfigError if the difference is too large.
-    """
     description = describe_policy(str(request.folder))
     robot = ROBOTS[description.robot]
     if robot.name != ROBOT:
@@ -201,4 +198,4 @@ def write(request: ExportRequest) -> dict[str, float]:
     return worst
 
 
-EXPORTERS.register("unitree", Exporter("a gait for Unitree's C++ controllers", write, check))
+EXPORTERS.register("unitree", Exporter("a gait for Unitree's C++ controllers", write))

@@ -11,8 +11,8 @@ class Callback:
     With several ranks every rank calls the hooks of its own callbacks, in one order.
     """
 
-    def on_iteration(self, report: IterationReport) -> IterationReport | None:
-        """Run after each iteration. A returned report replaces ``report`` for later callbacks."""
+    def on_iteration(self, report: IterationReport) -> None:
+        """Run after each iteration."""
 
     def on_checkpoint(self, env_steps: int) -> None:
         """Run at the end of each checkpoint interval and at the run's end."""

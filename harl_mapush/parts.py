@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
@@ -21,10 +20,9 @@ from mqe.registry import make_env
 
 
 class Parts(NamedTuple):
-    """A run's environment, algorithm and trainer."""
+    """A run's environment, and the trainer with its algorithm."""
 
     env: MultiAgentEnv | RemoteEnvSpec
-    algorithm: Algorithm
     trainer: Trainer
 
 
@@ -48,8 +46,8 @@ def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) ->
             cfg.algorithm, cfg.network, spec, learner, cfg.runner.seed, ranks
         )
         if has_collectors:
-            return Parts(env, algorithm, AsyncRunner(env, algorithm, cfg))
-        return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
+            return Parts(env, AsyncRunner(env, algorithm, cfg))
+        return Parts(env, Runner(env, algorithm, cfg.runner, ranks))
     except ConfigError:
         raise
     except ValueError as error:

@@ -50,11 +50,6 @@ class Start(NamedTuple):
         start = cls(folder, named_files.digests_of(cfg), cfg.env.imports)
         return start._replace(is_named=logger.out_dir is not None, init_from=cfg.runner.init_from)
 
-    @classmethod
-    def again(cls, saved: SavedRun, cfg: RunCfg) -> Self:
-        """Return the start of a saved run in its own folder."""
-        return cls.anew(cfg)._replace(folder=saved.run, is_named=True, saved=saved)
-
     def check_folder(self, stack: ExitStack) -> None:
         """Lock a saved run's folder, or check a new one in advance.
 
@@ -97,7 +92,7 @@ class Start(NamedTuple):
     def record(self, cfg: RunCfg, parts: Parts) -> RunRecord:
         """Return the run's record with the stored settings ``cfg``."""
         task = parts.env.task
-        networks = parts.algorithm.networks
+        networks = parts.trainer.algorithm.networks
         actors = [networks[f"actor_agent{i}"] for i in range(parts.env.num_agents)]
         export = partial(exported.export, cfg=cfg, actors=actors, task=task)
         weights = task.features.reward_weights

@@ -206,7 +206,8 @@ def _settings(folder: Path | None, arguments: Any) -> RunCfg:
     """Return the checkpoint's settings, changed for evaluation and then by the command line."""
     over = config.flag_values(arguments)
     if arguments.mode == "viewer":
-        return evaluation_worlds.shown(folder, over, arguments.suite)
+        has_suite = arguments.suite is not None  # else the worlds are those of the training
+        return evaluation_worlds.settings(folder, over, num_envs=1, with_suite=has_suite)
     return evaluation_worlds.settings(folder, over)
 
 

@@ -105,7 +105,7 @@ def _resume(name: str, over: Mapping[str, Any]) -> int:
         )
         return 0
     cfg = named_files.absolute(cfg)
-    return experiment.run(cfg, Start.again(saved, cfg))
+    return experiment.run(cfg, Start.anew(cfg)._replace(folder=saved.run, saved=saved))
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ class Monitor:
             health,
         )
         for callback in self._callbacks:
-            report = callback.on_iteration(report) or report
+            callback.on_iteration(report)
 
     def checkpoint(self) -> None:
         """Call the callbacks' ``on_checkpoint`` if a checkpoint is due."""

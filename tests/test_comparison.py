@@ -123,6 +123,16 @@ def test_every_algorithm_in_the_plan_is_tuned_by_as_many_trials(
     assert len({(job.num_env_steps, job.algorithm) for job in trials}) == len(compared)
 
 
+def test_trials_have_a_column_each_with_every_seed_in_training(comparison: ModuleType) -> None:
+    seeds = {f"seed_{k}": record(0.9) for k in range(2)}
+    for seed, value in zip(seeds.values(), (0.3, 0.4), strict=True):
+        seed["step_0"]["training_success"] = [value]
+    records = {"mapush": {trial: {"happo": seeds} for trial in ("half", "family")}}
+    table = comparison.trials_table(comparison.read_groups(records))
+    assert table.splitlines()[0] == "|  | half | family |"
+    assert table.splitlines()[2] == "| HAPPO | 0.30, 0.40 | 0.30, 0.40 |"
+
+
 def plan(folder: Path) -> Path:
     """Write a plan of two short runs."""
     path = folder / "plan.yaml"

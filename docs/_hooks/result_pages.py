@@ -264,11 +264,11 @@ def sizes() -> str:
     return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
 
 
-def algorithms(part: str, task: str = "") -> str:
+def algorithms(part: str, task: str = "", file: str = "algorithms.json") -> str:
     """Return a table of the comparison of learning algorithms, on one task or over all."""
     sys.path.append(str(RESULTS.parent))
     comparison = importlib.import_module("algorithms")
-    text = (RESULTS / "algorithms.json").read_text(encoding="utf-8")
+    text = (RESULTS / file).read_text(encoding="utf-8")
     runs = comparison.read_groups(json.loads(text))
     return getattr(comparison, part)(runs[task] if task else runs)
 
@@ -544,6 +544,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "algorithms_pairs": partial(algorithms, "pair_table"),
     "algorithms_team2": partial(algorithms, "success_table", "team2"),
     "algorithms_both": partial(algorithms, "all_tasks_table"),
+    "algorithms_tuning": partial(algorithms, "trials_table", file="tuning.json"),
     "navigation": navigation,
     "robustness": robustness,
     "strain": strain,

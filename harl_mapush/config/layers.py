@@ -106,9 +106,7 @@ def without_former_keys(
     cls = SECTION_CLASSES.get(section)
     if cls is None:
         assert name is not None
-        entry = NAMED_SECTIONS[section][name]
-        cls = entry.cfg
-        former |= getattr(entry, "former_keys", {})
+        cls = NAMED_SECTIONS[section][name].cfg
     for field in fields(cls):
         former.pop(field.name, None)
     return {

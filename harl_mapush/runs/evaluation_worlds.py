@@ -120,13 +120,6 @@ def _refuse_other_team(trained: RunCfg, over: Mapping[str, Any], folder: Path) -
         )
 
 
-def shown(folder: Path | None, over: Mapping[str, Any], suite: str | None) -> RunCfg:
-    """Return the settings for a viewer or a film: a suite's worlds, or the team's training
-    worlds.
-    """
-    return settings(folder, over, num_envs=1, with_suite=suite is not None)
-
-
 def acts_in_teams_of(trained: RunCfg, num_agents: Any) -> bool:
     """Return whether a policy with these settings can act in teams of ``num_agents`` robots."""
     if num_agents == trained.env.num_agents:

@@ -77,7 +77,6 @@ def main(arguments: Any) -> int:
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     request = ExportRequest(cfg, folder, arguments.checkpoint, out, arguments.last)
-    exporter.check(request)
     seed_everything(cfg.runner.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:

@@ -118,8 +118,8 @@ def robots(scene: Scene) -> list[dict[str, Any]]:
     ]
 
 
-def motors(scene: Scene) -> dict[str, Any]:
-    """Describe the scene's motors: force law and delay."""
+def motors() -> dict[str, Any]:
+    """Describe the motors: force law and delay."""
     return {
         "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- "
         "torque_limit",

@@ -24,10 +24,9 @@ class Exporter(NamedTuple):
     """One export form."""
 
     help: str
-    # Writes the files. Returns each network's largest difference from torch.
+    # Writes the files. Returns each network's largest difference from torch. Raises ConfigError for
+    # a policy without this form.
     write: Callable[[ExportRequest], dict[str, float]]
-    # Raises ConfigError for a policy without this form.
-    check: Callable[[ExportRequest], None] = lambda request: None
 
 
 EXPORTERS: Registry[Exporter] = Registry("form of an export")

@@ -182,10 +182,7 @@ class MultiAgentEnv:
         self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
             self._steps.copy_(self._ages())
-        inputs = self._observe(self.state, self._memory)
-        for observer in self._observers:
-            observer.on_reset(self.state)
-        return inputs
+        return self._observe(self.state, self._memory)
 
     def restart(self, mask: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Start a new episode in the worlds ``mask`` (N,). Return all worlds' obs (N, A, O) and
@@ -262,12 +259,7 @@ class MultiAgentEnv:
         self.check_open()
         self._check_actions(actions)
         actions = actions.detach()
-        if self._observers:
-            step = self._step(actions)
-            for observer in self._observers:
-                observer.on_decision(step)
-            return step
-        if not self.use_graphs:
+        if self._observers or not self.use_graphs:
             return self._step(actions)
         if self._graphs.generation != self._graph_generation:
             self._graph = captured_step(self.device)

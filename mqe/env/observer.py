@@ -1,11 +1,10 @@
-"""Hooks of an environment: physics steps, control steps, decisions and resets."""
+"""Hooks of an environment: physics steps and control steps."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from mqe.sim.simulator import Simulator
-from mqe.vec_env import TimeStep
 from mqe.world.scene import Scene, forces_of_parts
 from mqe.world.state import SceneState
 
@@ -35,9 +34,6 @@ class Observer:
     # Physics steps are then taken one by one, for ``on_physics_step``.
     needs_physics_steps = False
 
-    def on_reset(self, state: SceneState) -> None:
-        """Receive the first state after ``MultiAgentEnv.reset``."""
-
     def on_physics_step(self, step: PhysicsStep) -> None:
         """Receive a physics step, of every world."""
 
@@ -45,6 +41,3 @@ class Observer:
         """Receive the end of a control step, before any reset. The step counts in ``live`` (N,)
         worlds.
         """
-
-    def on_decision(self, step: TimeStep) -> None:
-        """Receive a decision's result, after resets."""

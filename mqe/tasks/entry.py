@@ -140,8 +140,6 @@ class TaskEntry(NamedTuple):
     terms: TermRegistry | None = None  # the terms that its settings may name
     # The subject of a run, part of its folder's default name.
     subject: Callable[[Any], str] = lambda cfg: cfg.name
-    # Keys of ``task`` in files of mapush 0.3, with the values at which they have no effect.
-    former_keys: Mapping[str, Any] = MappingProxyType({})
     # Names of the settings of ``task`` that name frozen policies.
     frozen_policies: tuple[str, ...] = ()
     # Settings of the task that may name a file.

@@ -19,7 +19,7 @@ def test_a_saved_run_without_a_checkpoint_starts_with_its_initial_networks(
     monkeypatch.setattr(start.init_from, "load", lambda *words: loaded.append(words) or "Loaded")
     trainer = cast(Any, SimpleNamespace(algorithm=SimpleNamespace(networks={})))
     saved = SavedRun(Path("run"), None, 0)
-    for begin in (Start.anew(cfg), Start.again(saved, cfg)):
+    for begin in (Start.anew(cfg), Start.anew(cfg)._replace(saved=saved)):
         state = begin.read_state()
         assert state is None
         begin.load(trainer, 2, cfg.algorithm, state)

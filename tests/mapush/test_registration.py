@@ -147,9 +147,14 @@ def test_a_team_follows_a_path_of_poses(monkeypatch, capsys) -> None:
     assert last == "4.0 s: ended before 9 9 90"
 
 
-def test_a_callback_of_ones_own_follows_a_run(elsewhere) -> None:
+def test_a_callback_of_ones_own_follows_a_run_to_its_end(elsewhere, capsys) -> None:
+    example = Path("own_callback.py")
+    closes = "self.file.close()"
+    told = f"{closes}; print('The table is closed.')"
+    example.write_text(example.read_text().replace(closes, told))
     words = ["--import", "own_callback", *ELSEWHERE]
     assert train.main([*words, "--out", "run"]) == 0
+    assert capsys.readouterr().out.count("The table is closed.") == 1
     rows = [line.split(",") for line in Path("run/success.csv").read_text().splitlines()]
     every = [int(env_steps) for env_steps, _ in rows]
     assert every == sorted(set(every))

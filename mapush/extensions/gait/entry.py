@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from mapush.extensions.gait.random_events import RESTLESS_SHARE, STANDING_SHARE
 from mapush.extensions.gait.settings import VELOCITY_TERMS, VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
 from mqe.config import ConfigError
@@ -65,6 +64,5 @@ VELOCITY = TaskEntry(
     terms=VELOCITY_TERMS,
     actions=_actions,
     # Constants of the random events
-    former_keys={"standing_share": STANDING_SHARE, "restless_share": RESTLESS_SHARE},
 )
 TASKS.register("go1_velocity", VELOCITY)

@@ -20,17 +20,6 @@ from mqe.registry import TASKS
 from mqe.tasks.entry import PushedObjects, TaskEntry
 
 _SUITES = Path(__file__).parent / "suites"
-_FORMER_KEYS = {
-    "map_scale": 0.05,
-    "narrow_cost": 3.0,
-    "no_room_cost": 3.0,
-    "num_observed_obstacles": 6,
-    "failures_end": True,
-    "rewards": "default",
-    "observation": "default",
-    "actions": "shift",
-    "mid_level": "team",
-}
 
 
 def _without_shift(obs: Tensor) -> Tensor:
@@ -63,7 +52,6 @@ NAVIGATE = TaskEntry(
     objects=_objects,
     terms=NAVIGATE_TERMS,
     policies=Registry("script", {"planner": lambda env: _without_shift}),
-    former_keys=_FORMER_KEYS,
     frozen_policies=("team",),
     files=("map",),
 )

@@ -272,19 +272,10 @@ class SceneFeatures:
         return self.constants.footprint.push_direction(self.local_robot)
 
     @cached_property
-    def facing(self) -> Tensor:
-        """(N, A) cosine between each robot's heading and ``inward``."""
-        return (self._local_nose * self.inward).sum(dim=-1)
-
-    @cached_property
     def facing_object(self) -> Tensor:
         """(N, A) cosine between each robot's heading and the way to the true outline."""
-        way = self.constants.footprint.towards(self.local_robot)
-        return (self._local_nose * way).sum(dim=-1)
-
-    @cached_property
-    def _local_nose(self) -> Tensor:
-        return in_frame(self.state.robot_frame[..., 0, :], self.state.object_frame.unsqueeze(1))
+        nose = in_frame(self.state.robot_frame[..., 0, :], self.state.object_frame.unsqueeze(1))
+        return (nose * self.constants.footprint.towards(self.local_robot)).sum(dim=-1)
 
     @cached_property
     def pair_distance(self) -> Tensor:

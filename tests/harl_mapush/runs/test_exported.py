@@ -159,8 +159,8 @@ def test_a_policy_needs_its_description_and_its_weights_alone(name: str, tmp_pat
     measured = evaluation_worlds.settings(alone, {})
     worlds = evaluation_worlds.settings(shipped, {})
     assert (measured.env, measured.task) == (worlds.env, worlds.task)
-    filmed = evaluation_worlds.shown(alone, {}, None)
-    worlds = evaluation_worlds.shown(shipped, {}, None)
+    filmed = evaluation_worlds.settings(alone, {}, num_envs=1, with_suite=False)
+    worlds = evaluation_worlds.settings(shipped, {}, num_envs=1, with_suite=False)
     assert (filmed.env, filmed.task) == (worlds.env, worlds.task)
     assert evaluation_worlds.differences(alone, measured) == evaluation_worlds.differences(
         shipped, measured
