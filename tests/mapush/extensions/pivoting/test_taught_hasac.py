@@ -174,7 +174,8 @@ def test_a_team_imitates_its_teacher_less_and_less() -> None:
 
 def test_a_trained_team_is_a_teacher() -> None:
     """`pretrained:any` observes sets, which another size of network reads as well."""
-    env = worlds(2, observation="sets", shapes="held_out")
+    velocities = ["own_velocity", "object_velocity"]
+    env = worlds(2, observation="sets", shapes="held_out", more_observations=velocities)
     cfg = TaughtHasacCfg(teacher="pretrained:any")
     obs, _ = env.reset()
     spec = cfg.team_spec(env)
@@ -191,6 +192,7 @@ def test_robots_with_senses_have_a_teacher_with_exact_observations() -> None:
         observation="sets",
         replaced_observations={"others": "others_and_age"},
         senses={"name": "onboard"},
+        more_state=["object_velocity"],
     )
     cfg = TaughtHasacCfg(teacher="pretrained:any")
     obs, state = env.reset()
