@@ -153,15 +153,20 @@ class World:
             "joint_vel": np.array([qvel[v + 6 : v + 18] for _, v in at]),
         }
 
-    def velocity(self) -> np.ndarray:
-        """Return the first robot's velocity: forwards, left [m/s] and yaw rate [rad/s]."""
-        rotation = self.data.xmat[self.trunks[0]].reshape(3, 3)
-        yaw = math.atan2(rotation[1, 0], rotation[0, 0])
-        x, y = self.data.qvel[:2]
-        turning = rotation[2] @ self.data.qvel[3:6]
-        return np.array(
-            [math.cos(yaw) * x + math.sin(yaw) * y, math.cos(yaw) * y - math.sin(yaw) * x, turning]
-        )
+    def velocity(self, robot: int = 0) -> np.ndarray:
+        """Return a robot's velocity: forwards, left [m/s] and yaw rate [rad/s]."""
+        root = int(self._roots[robot].dofadr[0])
+        turning = self.data.xmat[self.trunks[robot]][6:] @ self.data.qvel[root + 3 : root + 6]
+        return np.array([*self._ahead_and_left(robot, root), turning])
+
+    def _ahead_and_left(self, robot: int, root: int) -> tuple[float, float]:
+        """Return the velocity [m/s] of the body with the free joint at ``root``, as a robot sees
+        it.
+        """
+        rotation = self.data.xmat[self.trunks[robot]]
+        yaw = math.atan2(rotation[3], rotation[0])
+        x, y = self.data.qvel[root : root + 2]
+        return math.cos(yaw) * x + math.sin(yaw) * y, math.cos(yaw) * y - math.sin(yaw) * x
 
     def observations(self, names: list[list[str]]) -> np.ndarray:
         """Return each robot's observation (A, O), number by number in the contract's order."""
@@ -183,7 +188,10 @@ class World:
             slots = {f"teammates{k}": other for k, other in enumerate(others)}
             seen_pos = pos | {slot: pos[other] for slot, other in slots.items()}
             seen_yaw = yaw | {slot: yaw[other] for slot, other in slots.items()}
-            rows.append(self._seen(names[i], robot, seen_pos, seen_yaw))
+            velocity = {f"own_velocity_{k}": value for k, value in enumerate(self.velocity(i))}
+            of_object = self._ahead_and_left(i, int(self.model.body_dofadr[self.object]))
+            velocity |= dict(zip(("object_vx", "object_vy"), of_object, strict=True))
+            rows.append(self._seen(names[i], robot, seen_pos, seen_yaw, velocity))
         return np.array(rows)
 
     def outcome(self, step: int) -> str | None:
@@ -211,7 +219,9 @@ class World:
             return "collapse"
         return "time is up" if step * dt >= ends["time_limit_s"] - 0.5 * dt else None
 
-    def _seen(self, names: list[str], robot: str, pos: dict, yaw: dict) -> list[float]:
+    def _seen(
+        self, names: list[str], robot: str, pos: dict, yaw: dict, velocity: dict[str, float]
+    ) -> list[float]:
         cos = math.cos(yaw[robot])
         sin = math.sin(yaw[robot])
         numbers = []
@@ -219,6 +229,9 @@ class World:
             what, _, number = name.partition("_")
             if name == "present":
                 numbers.append(1.0)
+                continue
+            if name in velocity:
+                numbers.append(velocity[name])
                 continue
             if number == "present":
                 numbers.append(float(what in pos))
