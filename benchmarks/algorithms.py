@@ -121,7 +121,7 @@ def _set(settings: dict[str, Any]) -> list[str]:
 
 
 def cost(todo: Sequence[Job], num_devices: int) -> str:
-    """Return what the runs that are not there yet will take."""
+    """Return the env steps and the hours of the runs that are still to do, as a line."""
     left = [job for job in todo if not job.is_done]
     env_steps = sum(job.num_env_steps for job in left) / 1e6
     hours = sum(job.minutes for job in left) / 60.0

@@ -43,14 +43,14 @@ class TellingSenses(OnboardSenses):
         age = STEP_DT * period / self._cfg.memory_time
         fresh = torch.full_like(place[..., :1], 1.0 - age)
         sender = self._constants.order[:, 1:]  # (A, A - 1)
-        told = torch.cat((place, heading, fresh), dim=-1)[:, sender]
+        message = torch.cat((place, heading, fresh), dim=-1)[:, sender]
 
         key = self._episode * KEYS_AN_EPISODE + self._time.long()
         is_lost = self._streams.uniform(STREAM, key, sender.shape) < self._cfg.lost_messages
         # There is nothing to tell in the first decision.
         arrives = ~is_lost & (takes_part[:, sender] > 0.0) & (self._time > period).view(-1, 1, 1)
         others = memory.entities[:, :, 1:]
-        others.copy_(torch.where(arrives.unsqueeze(-1), told, others))
+        others.copy_(torch.where(arrives.unsqueeze(-1), message, others))
 
 
 SENSES.register("onboard_places", SensesEntry(PlacesCfg, Recollection.num_columns, TellingSenses))

@@ -85,7 +85,8 @@ class RecurrentActor(SquashedActor):
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         features = self.features(obs)
         mean = self.mu_layer(features)
-        self.rows, self.mean = obs, torch.tanh(mean)
+        self.rows = obs
+        self.mean = torch.tanh(mean)
         return squashed_sample(mean, self.bound_log_std(self.log_std_layer(features)), noise)
 
 

@@ -150,8 +150,8 @@ def test_a_team_follows_a_path_of_poses(monkeypatch, capsys) -> None:
 def test_a_callback_of_ones_own_follows_a_run_to_its_end(elsewhere, capsys) -> None:
     example = Path("own_callback.py")
     closes = "self.file.close()"
-    told = f"{closes}; print('The table is closed.')"
-    example.write_text(example.read_text().replace(closes, told))
+    closes_and_prints = f"{closes}; print('The table is closed.')"
+    example.write_text(example.read_text().replace(closes, closes_and_prints))
     words = ["--import", "own_callback", *ELSEWHERE]
     assert train.main([*words, "--out", "run"]) == 0
     assert capsys.readouterr().out.count("The table is closed.") == 1

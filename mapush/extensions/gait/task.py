@@ -64,7 +64,7 @@ class VelocityTask(TermTask):
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         nothing = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
-        self._actuation = Actuation(nothing, nothing, nothing)
+        self._actuation = Actuation(targets=nothing, change=nothing, jerk=nothing)
         self._steered: Tensor | None = None
         self._poses = torch.cat(start_poses(robots), dim=1)
 
