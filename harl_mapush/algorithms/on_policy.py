@@ -21,7 +21,7 @@ from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
-from harl_mapush.learning.on_policy.surrogate import update_policy
+from harl_mapush.learning.on_policy.surrogate import adapt_learning_rate, add_policy_gradient
 from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.host_memory import check_room
@@ -201,20 +201,44 @@ class OnPolicy(Team):
         return losses.clipped_surrogate(ratio, advantages, self.cfg.clip_param)
 
     def update_policy(self, agent: int, batches: list[ActorBatch]) -> dict[str, Tensor]:
-        """Update agent ``agent``'s actor on batches. Return its metrics.
+        """Maximise the surrogate objective in ``num_epochs`` epochs over batches.
 
-        Agents sharing an actor bring one batch each.
+        Agents sharing agent ``agent``'s actor bring one batch each. Return mean metrics as 0-dim
+        tensors. The actor does not change if no row is active.
         """
-        return update_policy(
-            self.actors[agent],
-            self.optimizer(agent),
-            batches,
-            self.cfg,
-            self.surrogate,
-            self.shuffle,
-            self.formulas,
-            self.spec.symmetries.mirror,
-        )
+        cfg = self.cfg
+        actor = self.actors[agent]
+        optimizer = self.optimizer(agent)
+        mirror = self.spec.symmetries.mirror
+        num_active = torch.stack([batch.weights.sum() for batch in batches]).sum()
+        self.ranks.sum_(num_active)
+        enabled = (num_active > 0.0).float()
+        if not cfg.use_policy_active_masks:
+            batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
+
+        names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")
+        sums = [torch.zeros_like(enabled) for _ in names]
+        for minibatch in self.formulas.minibatches(
+            batches, cfg.num_epochs, cfg.num_minibatches, self.shuffle
+        ):
+            # Compute the gradient and average it over all ranks.
+            optimizer.zero_grad()
+            stats = add_policy_gradient(actor, optimizer, minibatch, self.surrogate, cfg, mirror)
+            (kl,) = optimizer.share(minibatch.weights.sum(), stats.kl)
+
+            # Step, and adapt the learning rate.
+            norm = optimizer.step(cfg.max_grad_norm, enabled)
+            if cfg.schedule == "adaptive":
+                adapt_learning_rate(optimizer.learning_rate, kl, cfg.desired_kl)
+
+            for total, value in zip(sums, (*stats, norm), strict=True):
+                total += value * enabled
+
+        num_updates = cfg.num_epochs * cfg.num_minibatches
+        metrics = {name: total / num_updates for name, total in zip(names, sums, strict=True)}
+        metrics["std"] = actor.std().detach().mean()
+        metrics["learning_rate"] = optimizer.learning_rate.clone()
+        return metrics
 
     # Saving
 

@@ -10,12 +10,12 @@ import math
 import torch
 from torch import Tensor
 
-_HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Return the log density of each action dimension (..., U)."""
-    return -((actions - mean) ** 2) / (2.0 * std**2) - torch.log(std) - _HALF_LOG_2_PI
+    return -((actions - mean) ** 2) / (2.0 * std**2) - torch.log(std) - HALF_LOG_2_PI
 
 
 def standard_log_prob(noise: Tensor) -> Tensor:
@@ -23,12 +23,12 @@ def standard_log_prob(noise: Tensor) -> Tensor:
 
     Minus log std this gives the log density at mean + std noise.
     """
-    return -0.5 * noise**2 - _HALF_LOG_2_PI
+    return -0.5 * noise**2 - HALF_LOG_2_PI
 
 
 def gaussian_entropy(std: Tensor) -> Tensor:
     """Return the entropy [nat] of Gaussians with deviations (..., U), summed over dimensions."""
-    return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum(-1)
+    return (0.5 + HALF_LOG_2_PI + torch.log(std)).sum(-1)
 
 
 def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) -> Tensor:

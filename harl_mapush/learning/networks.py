@@ -46,6 +46,11 @@ class _Network(nn.Module, ABC):
     def head(self, features: Tensor) -> Tensor:
         """Return the outputs (..., out size) for features (..., H)."""
 
+    def outputs(self, rows: Tensor, batch: Any) -> Tensor:
+        """Return the outputs for rows (L, B, in size) in a training batch."""
+        hidden = None if batch.hidden is None else batch.hidden[0]
+        return self.unroll(rows, hidden, batch.masks)[0]
+
     def forward(self, rows: Tensor) -> Tensor:
         """Return the outputs for rows (..., in size), without recurrence."""
         return self.head(self.base(self.sets(rows)))

@@ -55,10 +55,6 @@ class FlatAdam:
         self.step_count = torch.zeros((), device=self.flat.device, dtype=dtype)
         self.learning_rate = torch.full_like(self.step_count, learning_rate)
 
-    def views(self, flat: Tensor) -> list[Tensor]:
-        """Return a flat tensor as a list of tensors shaped like the parameters."""
-        return views(flat, self.parameters)
-
     def zero_grad(self) -> None:
         """Set the gradient to zero in place."""
         self.grad.zero_()
@@ -89,7 +85,8 @@ class FlatAdam:
         If ``enabled`` (0-dim) is 0 instead of 1, neither parameters nor moments change.
         """
         norm = torch.linalg.vector_norm(self.grad)
-        self.clip(norm, max_grad_norm)
+        if max_grad_norm > 0.0:
+            self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
         if self.is_fused:
             self._fused_step(enabled)
             return norm
@@ -135,11 +132,6 @@ class FlatAdam:
         """Restore a ``state_dict``."""
         for name in _STATE:
             getattr(self, name).copy_(state[name])
-
-    def clip(self, norm: Tensor, max_grad_norm: float) -> None:
-        """Scale a gradient with norm ``norm`` down to ``max_grad_norm``, unless that is 0."""
-        if max_grad_norm > 0.0:
-            self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
 
 
 def flatten_parameters(parameters: Sequence[nn.Parameter]) -> Tensor:

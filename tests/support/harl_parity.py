@@ -24,7 +24,7 @@ from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.on_policy.minibatches import Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.optimizer import FlatAdam, views
 from mapush.extensions.harl import hatrpo, on_policy_formulas  # noqa: F401, registers
 from mapush.extensions.harl.harl_settings import algorithm_cfg, network_cfg
 from mqe.cuda_graphs import EAGER_CALLS
@@ -360,7 +360,7 @@ def _load_network(
     ):
         flat.zero_()
         if moments:
-            for view, name in zip(optimizer.views(flat), optimizer.names, strict=True):
+            for view, name in zip(views(flat, optimizer.parameters), optimizer.names, strict=True):
                 view.copy_(moments[name])
 
 
@@ -369,8 +369,10 @@ def _adam_distance(optimizer: FlatAdam, saved: Mapping[str, Any]) -> float:
         return float("inf")
     if saved["step"] == 0:
         return 0.0
-    first = dict(zip(optimizer.names, optimizer.views(optimizer.exp_avg), strict=True))
-    second = dict(zip(optimizer.names, optimizer.views(optimizer.exp_avg_sq), strict=True))
+    first = dict(zip(optimizer.names, views(optimizer.exp_avg, optimizer.parameters), strict=True))
+    second = dict(
+        zip(optimizer.names, views(optimizer.exp_avg_sq, optimizer.parameters), strict=True)
+    )
     return max(_distance(first, saved["exp_avg"]), _distance(second, saved["exp_avg_sq"]))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+from harl_mapush.learning import losses
 
 
 def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,7 +17,7 @@ def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tenso
     Distribution: SAC (Haarnoja et al. 2018).
     """
     raw = mean + torch.exp(log_std) * noise
-    log_probs = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
+    log_probs = -0.5 * noise**2 - log_std - losses.HALF_LOG_2_PI
     # This is log(1 - tanh(raw)^2), but finite even if tanh(raw)^2 rounds to 1.
     log_slope = 2.0 * (math.log(2.0) - raw - softplus(-2.0 * raw))
     return torch.tanh(raw), (log_probs - log_slope).sum(-1)
@@ -25,7 +25,7 @@ def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tenso
 
 def gaussian_entropy(std: float) -> float:
     """Return the entropy of a normal distribution in one dimension [nat]."""
-    return 0.5 + _LOG_SQRT_2PI + math.log(std)
+    return 0.5 + losses.HALF_LOG_2_PI + math.log(std)
 
 
 def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
@@ -39,10 +39,7 @@ def huber(error: Tensor, delta: float | None) -> Tensor:
 
     The square without a half is upstream HARL's.
     """
-    if delta is None:
-        return error**2
-    size = error.abs()
-    return torch.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
+    return error**2 if delta is None else losses.value_error(error, delta)
 
 
 def temperature_gradient(

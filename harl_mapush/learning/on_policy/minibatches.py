@@ -6,7 +6,7 @@ B sequences, R recurrent layers, H hidden size. A tile has as many rows as fit i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -98,14 +98,19 @@ def num_rows(batch: ActorBatch | CriticBatch) -> int:
 
 def gather(batch: Batch, index: Tensor) -> Batch:
     """Copy the sequences ``index`` in their order."""
-    return type(batch)(*(None if x is None else x.index_select(1, index) for x in batch))  # type: ignore[arg-type]
+    return _each(lambda x: x.index_select(1, index), batch)
 
 
 def concatenate(batches: list[Batch]) -> Batch:
     """Join batches along their sequences."""
+    return _each(lambda *columns: torch.cat(columns, dim=1), *batches)
+
+
+def _each(function: Callable[..., Tensor], *batches: Batch) -> Batch:
+    """Return a batch made by ``function`` from each field of ``batches``. None stays None."""
     columns = zip(*batches, strict=True)
-    joined = [None if column[0] is None else torch.cat(column, dim=1) for column in columns]
-    return type(batches[0])(*joined)  # type: ignore[arg-type]
+    made = [None if column[0] is None else function(*column) for column in columns]
+    return type(batches[0])(*made)  # type: ignore[arg-type]
 
 
 # Minibatches
@@ -134,14 +139,8 @@ def cut(
     """Yield minibatches with every batch's rows in order. ``join`` joins their parts."""
     shares = []
     for batch, order in zip(batches, orders, strict=True):
-        size = num_rows(batch) // num_minibatches
-        if size == 0:
-            raise ValueError(
-                f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches; "
-                "lower num_minibatches"
-            )
         ordered = batch if order is None else gather(batch, order)
-        shares.append(split(ordered, size, number=num_minibatches))
+        shares.append(split(ordered, num_rows(batch) // num_minibatches, number=num_minibatches))
 
     for parts in zip(*shares, strict=True):
         yield parts[0] if len(parts) == 1 else join(list(parts))
@@ -158,8 +157,8 @@ def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Bat
         return
     end = total if number is None else number * size
     for start in range(0, end, size):
-        length = min(size, total - start)
-        yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
+        part = slice(start, start + size)
+        yield _each(lambda x, part=part: x[:, part], batch)
 
 
 # Tiles
@@ -167,15 +166,10 @@ def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Bat
 
 def tiles(batch: Batch) -> Iterator[Batch]:
     """Yield views of a minibatch, cache-sized on a CPU, whole on a GPU. Their gradients add up."""
-    if batch.weights.is_cuda:
-        yield batch
-    else:
-        yield from split(batch, max(1, CPU_TILE_ROWS // batch.weights.shape[0]))
+    size = num_rows(batch) if batch.weights.is_cuda else CPU_TILE_ROWS // len(batch.weights)
+    return split(batch, max(1, size))
 
 
-def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) for the tiles of x (rows, ...)."""
-    total = x.shape[0]
-    size = total if x.is_cuda else CPU_TILE_ROWS
-    for start in range(0, total, size):
-        yield start, min(size, total - start)
+def row_tiles(x: Tensor) -> Sequence[Tensor]:
+    """Return the tiles of x (rows, ...) as views."""
+    return x.split(len(x) if x.is_cuda else CPU_TILE_ROWS)

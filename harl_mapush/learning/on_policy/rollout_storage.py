@@ -109,13 +109,8 @@ class Storage:
 
     def begin(self) -> None:
         """Begin a rollout: copy state, masks and hidden states from the last one's end."""
-        self.state[0] = self.state[-1]
-        self.masks[0] = self.masks[-1]
-        self.active[:, 0] = self.active[:, -1]
-        if self.actor_hidden is not None:
-            self.actor_hidden[:, 0] = self.actor_hidden[:, -1]
-        if self.critic_hidden is not None:
-            self.critic_hidden[0] = self.critic_hidden[-1]
+        for tensor in self._carried().values():
+            tensor[0] = tensor[-1]
 
     def start(self, obs: Tensor, state: Tensor) -> None:
         """Store the state before the first decision."""
@@ -164,19 +159,18 @@ class Storage:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return this rollout's last tensors, with which the next one begins."""
-        carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
-        if self.actor_hidden is not None:
-            carried["actor_hidden"] = self.actor_hidden[:, -1]
-        if self.critic_hidden is not None:
-            carried["critic_hidden"] = self.critic_hidden[-1]
-        return {name: tensor.clone() for name, tensor in carried.items()}
+        return {name: tensor[-1].clone() for name, tensor in self._carried().items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        self.state[-1] = state["state"]
-        self.masks[-1] = state["masks"]
-        self.active[:, -1] = state["active"]
+        for name, tensor in self._carried().items():
+            tensor[-1] = state[name]
+
+    def _carried(self) -> dict[str, Tensor]:
+        """Return views (T+1, ...) of the tensors that continue in the next rollout, by name."""
+        carried = {"state": self.state, "masks": self.masks, "active": self.active.transpose(0, 1)}
         if self.actor_hidden is not None:
-            self.actor_hidden[:, -1] = state["actor_hidden"]
+            carried["actor_hidden"] = self.actor_hidden.transpose(0, 1)
         if self.critic_hidden is not None:
-            self.critic_hidden[-1] = state["critic_hidden"]
+            carried["critic_hidden"] = self.critic_hidden
+        return carried

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
-from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import (
     ActorBatch,
-    Shuffle,
     num_rows,
+    row_tiles,
     sequence_starts,
     sequences,
-    tile_slices,
     tiles,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage
@@ -89,58 +87,12 @@ def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
         mean, _ = actor.unroll(obs, storage.actor_hidden[agent, 0], storage.masks[:-1])
         return losses.gaussian_log_prob(actions, mean, std)
 
-    obs_rows = obs.flatten(0, 1)
-    action_rows = actions.flatten(0, 1)
-    parts = []
-    for start, length in tile_slices(obs_rows):
-        mean = actor(obs_rows.narrow(0, start, length))
-        tile_actions = action_rows.narrow(0, start, length)
-        parts.append(losses.gaussian_log_prob(tile_actions, mean, std))
+    rows = (row_tiles(x.flatten(0, 1)) for x in (obs, actions))
+    parts = [
+        losses.gaussian_log_prob(tile_actions, actor(tile_obs), std)
+        for tile_obs, tile_actions in zip(*rows, strict=True)
+    ]
     return torch.cat(parts).view_as(actions)
-
-
-def update_policy(
-    actor: Actor,
-    optimizer: FlatAdam,
-    batches: list[ActorBatch],
-    cfg: OnPolicyCfg,
-    surrogate: Surrogate,
-    shuffle: Shuffle,
-    formulas: Formulas,
-    mirror: TeamImage | None = None,
-) -> dict[str, Tensor]:
-    """Maximise the surrogate objective in ``num_epochs`` epochs over batches.
-
-    Agents sharing the actor bring one batch each. Return mean metrics as 0-dim tensors. The actor
-    does not change if no row is active.
-    """
-    num_active = torch.stack([batch.weights.sum() for batch in batches]).sum()
-    optimizer.ranks.sum_(num_active)
-    enabled = (num_active > 0.0).float()
-    if not cfg.use_policy_active_masks:
-        batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
-
-    names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")
-    sums = [torch.zeros_like(enabled) for _ in names]
-    for minibatch in formulas.minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle):
-        # Compute the gradient and average it over all ranks.
-        optimizer.zero_grad()
-        stats = add_policy_gradient(actor, optimizer, minibatch, surrogate, cfg, mirror)
-        (kl,) = optimizer.share(minibatch.weights.sum(), stats.kl)
-
-        # Step, and adapt the learning rate.
-        norm = optimizer.step(cfg.max_grad_norm, enabled)
-        if cfg.schedule == "adaptive":
-            adapt_learning_rate(optimizer.learning_rate, kl, cfg.desired_kl)
-
-        for total, value in zip(sums, (*stats, norm), strict=True):
-            total += value * enabled
-
-    num_updates = cfg.num_epochs * cfg.num_minibatches
-    metrics = {name: total / num_updates for name, total in zip(names, sums, strict=True)}
-    metrics["std"] = actor.std().detach().mean()
-    metrics["learning_rate"] = optimizer.learning_rate.clone()
-    return metrics
 
 
 def add_policy_gradient(
@@ -162,8 +114,7 @@ def add_policy_gradient(
     kl_sum = torch.zeros_like(total)
     for k, tile in enumerate(tiles(minibatch)):
         # Probability ratio of the stored actions.
-        hidden = None if tile.hidden is None else tile.hidden[0]
-        mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
+        mean = actor.outputs(tile.obs, tile)
         std = actor.std()
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
         ratio = losses.likelihood_ratio(log_probs, tile.log_probs)

@@ -14,9 +14,9 @@ from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import (
     CriticBatch,
     Shuffle,
+    row_tiles,
     sequence_starts,
     sequences,
-    tile_slices,
     tiles,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage
@@ -169,8 +169,7 @@ class ValueLearner:
         scale = 1.0 / minibatch.weights.sum().clamp(min=1.0)
         total = torch.zeros_like(scale)
         for tile in tiles(minibatch):
-            hidden = None if tile.hidden is None else tile.hidden[0]
-            values, _ = self.critic.unroll(tile.state, hidden, tile.masks)
+            values = self.critic.outputs(tile.state, tile)
             loss = losses.value_loss(values, tile.values, tile.returns, clip_param, huber_delta)
             loss = (loss * tile.weights).sum() * scale
             self.optimizer.add_gradient(loss * cfg.value_loss_coef)
@@ -179,9 +178,7 @@ class ValueLearner:
 
     def _values(self, states: Tensor) -> Tensor:
         """Return the values (rows, V') of states (..., S), tile by tile. V' values per row."""
-        rows = states.view(-1, states.shape[-1])
-        parts = [self.critic(rows.narrow(0, start, length)) for start, length in tile_slices(rows)]
-        return torch.cat(parts)
+        return torch.cat([self.critic(tile) for tile in row_tiles(states.flatten(0, -2))])
 
     def _unroll_values(self, storage: Storage) -> None:
         """Compute the values of a recurrent critic, and its hidden states."""

@@ -14,7 +14,7 @@ from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.minibatches import ActorBatch, gather, num_rows, tiles
-from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.optimizer import FlatAdam, views
 from mqe.config import option
 
 _CG_STEPS = 10
@@ -77,7 +77,7 @@ def trust_region_step(
         batch = batch._replace(weights=torch.ones_like(batch.weights))
     start = flat.flat.clone()
     with torch.no_grad():
-        mean_old = [_forward(actor, tile) for tile in tiles(batch)]
+        mean_old = [actor.outputs(tile.obs, tile) for tile in tiles(batch)]
         std_old = actor.std()
 
     # Direction and full length of the natural gradient step.
@@ -173,7 +173,7 @@ def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch) -> tuple
     objective = torch.zeros_like(total)
     gradient = torch.zeros_like(flat.flat)
     for tile in tiles(batch):
-        ratio = _ratio(tile, _forward(actor, tile), actor.std())
+        ratio = _ratio(tile, actor.outputs(tile.obs, tile), actor.std())
         share = _gain(tile, ratio).sum() / total
         parts = torch.autograd.grad(share, flat.parameters)
         gradient += torch.cat([part.reshape(-1) for part in parts])
@@ -197,7 +197,7 @@ def _evaluate(
     ratios = torch.zeros_like(total)
     kl = torch.zeros_like(total, dtype=torch.float64)
     for tile, old in zip(tiles(batch), mean_old, strict=True):
-        mean = _forward(actor, tile)
+        mean = actor.outputs(tile.obs, tile)
         ratio = _ratio(tile, mean, std)
         objective += _gain(tile, ratio).sum() / total
         kl += losses.gaussian_kl(old.double(), std_old.double(), mean.double(), std.double()).sum()
@@ -212,12 +212,12 @@ def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: 
 
     The mean is over dead agents' rows as well.
     """
-    parts = flat.views(vector)
+    parts = views(vector, flat.parameters)
     rows = batch.weights.numel() * flat.ranks.size
     product = torch.zeros_like(vector)
     for tile in tiles(batch):
         # The order of these operations sets the rounding of the derivatives.
-        mean = _forward(actor, tile).double()
+        mean = actor.outputs(tile.obs, tile).double()
         std = actor.std().expand_as(mean).double()
         kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows
         first = torch.autograd.grad(kl, flat.parameters, create_graph=True)
@@ -226,12 +226,6 @@ def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: 
         product += torch.cat([part.reshape(-1) for part in second])
     flat.ranks.sum_(product)
     return product
-
-
-def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
-    hidden = None if tile.hidden is None else tile.hidden[0]
-    mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
-    return mean
 
 
 def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor) -> Tensor:
