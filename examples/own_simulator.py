@@ -11,10 +11,10 @@ from torch import Tensor
 
 import mapush
 from mqe.registry import SimCfg, SimulatorEntry
-from mqe.sim.simulator import SimulatorData, SimulatorFeatures
+from mqe.sim.simulator import SimulatorData, SimulatorFeatures, Writable
 
 
-class OneByOne:
+class OneByOne(Writable):
     """N worlds in a Python loop."""
 
     features = SimulatorFeatures()
@@ -43,23 +43,19 @@ class OneByOne:
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take ``decimation`` physics steps, a row of ``ctrl`` each, in every world."""
         for i, world in enumerate(self._worlds):
-            for name, values in self._state().items():
+            for name, values in self.views().items():
                 getattr(world, name)[:] = values[i].numpy()
             for k in range(decimation):
                 if ctrl is not None:
                     world.ctrl[:] = ctrl[k, i].numpy()
                 mujoco.mj_step(self._models[i], world)
-            for name, values in {**self._state(), "sensordata": self.data.sensordata}.items():
+            for name, values in {**self.views(), "sensordata": self.data.sensordata}.items():
                 values[i] = torch.from_numpy(getattr(world, name))
         self.data.failed.copy_(~self.data.qvel.isfinite().all(dim=1))
 
-    def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds of ``mask`` into a new state."""
-        data = self.data
-        for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
-            view[mask] = values[mask].to(view.dtype)
-        for view in (data.ctrl, data.xfrc_applied, self._warmstart):
-            view[mask] = 0.0
+    def memory(self) -> dict[str, Tensor]:
+        """Return the solver's start."""
+        return {"qacc_warmstart": self._warmstart}
 
     def set_field(self, name: str, values: Tensor) -> None:
         """Set a field in each world's model, and MuJoCo's derived fields."""
@@ -67,23 +63,9 @@ class OneByOne:
             getattr(model, name)[:] = value.numpy()
             mujoco.mj_setConst(model, mujoco.MjData(model))
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint."""
-        return {name: values.clone() for name, values in self._state().items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
-        for name, values in self._state().items():
-            values.copy_(state[name])
-
     def close(self) -> None:
         """Drop the worlds."""
         self._worlds.clear()
-
-    def _state(self) -> dict[str, Tensor]:
-        names = ("qpos", "qvel", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied")
-        state = {name: getattr(self.data, name) for name in names}
-        return {**state, "qacc_warmstart": self._warmstart}
 
 
 def make(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> OneByOne:

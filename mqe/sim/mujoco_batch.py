@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe.cores import num_cores
-from mqe.sim.simulator import SimulatorData, SimulatorFeatures, integration_state
+from mqe.sim.simulator import SimulatorData, SimulatorFeatures, Writable
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ if mujoco.get_mju_user_warning() is None:
     mujoco.set_mju_user_warning(_LOG.debug)
 
 
-class MujocoBatchSimulator:
+class MujocoBatchSimulator(Writable):
     """N worlds with one model on all cores. Results do not depend on the number of threads."""
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
@@ -104,18 +104,6 @@ class MujocoBatchSimulator:
                 self._batch.error(int(error.ids[0])),
             )
 
-    def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Set a new state in the worlds ``mask`` (N,), without memory of the old state."""
-        data = self.data
-        rows = mask.unsqueeze(1)
-        for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
-            view.copy_(
-                torch.where(mask.view(-1, *[1] * (view.dim() - 1)), values.to(view.dtype), view)
-            )
-        for view in (self._warmstart, data.ctrl, self._time.view(self.num_envs, -1)):
-            view.masked_fill_(rows, 0.0)
-        data.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
-
     def set_field(self, name: str, values: Tensor) -> None:
         """Set per-world values (N, ...) of a model field."""
         self._batch.expand(name)[:] = values.numpy()
@@ -128,17 +116,9 @@ class MujocoBatchSimulator:
         mujoco.mj_forward(self._batch.get_model(env), data)
         return data
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The integration state of every world."""
-        return {name: view.clone() for name, view in self._state().items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
-        for name, view in self._state().items():
-            view.copy_(state[name])
-
-    def _state(self) -> dict[str, Tensor]:
-        return integration_state(self.data, self._warmstart, self._time)
+    def memory(self) -> dict[str, Tensor]:
+        """Return the solver's start and the time."""
+        return {"qacc_warmstart": self._warmstart, "time": self._time}
 
     def close(self) -> None:
         """Drop the worlds. Their threads end with the last reference. A second call does

@@ -24,7 +24,7 @@ from mqe.sim.simulator import (
     GraphSupport,
     SimulatorData,
     SimulatorFeatures,
-    integration_state,
+    Writable,
 )
 from mqe.sim.warp_kernels import load_in_parallel, recorded_launches
 
@@ -120,7 +120,7 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     return Capacity(contacts, rows)
 
 
-class MujocoWarpSimulator:
+class MujocoWarpSimulator(Writable):
     """N worlds of one model on one CUDA device, or on Warp's CPU device."""
 
     def __init__(
@@ -183,15 +183,11 @@ class MujocoWarpSimulator:
             with self._place():
                 self._load_kernels()
 
-        data = self.data
-        rows = mask.unsqueeze(1)
-        data.qpos.copy_(torch.where(rows, qpos, data.qpos))
-        data.qvel.copy_(torch.where(rows, qvel, data.qvel))
-        data.mocap_pos.copy_(torch.where(rows.unsqueeze(2), mocap_pos, data.mocap_pos))
-        data.ctrl.masked_fill_(rows, 0.0)
-        self._warmstart.masked_fill_(rows, 0.0)
-        self._time.masked_fill_(mask, 0.0)
-        data.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
+        super().write(mask, qpos, qvel, mocap_pos)
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return the solver's start and the time."""
+        return {"qacc_warmstart": self._warmstart, "time": self._time}
 
     def set_field(self, name: str, values: Tensor) -> None:
         """Set a model field per world (N, ...), and MuJoCo's derived fields. Waits for the
@@ -266,9 +262,7 @@ class MujocoWarpSimulator:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every world's integration state, and the contact buffers' sizes."""
-        return {name: view.clone() for name, view in self._state().items()} | {
-            "size": torch.tensor(self.size)
-        }
+        return super().state_dict() | {"size": torch.tensor(self.size)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``. Larger contact buffers replace the tensor views in ``data``."""
@@ -276,8 +270,7 @@ class MujocoWarpSimulator:
         size = Capacity(max(contacts, self.size.contacts), max(rows, self.size.rows))
         if size != self.size:
             self._resize(size)
-        for name, view in self._state().items():
-            view.copy_(state[name])
+        super().load_state_dict(state)
 
     def close(self) -> None:
         """Drop the buffers. A second call does nothing. Waits for the device."""
@@ -290,9 +283,6 @@ class MujocoWarpSimulator:
         state = self.state_dict()
         self._make_data(size)
         self.load_state_dict(state)
-
-    def _state(self) -> dict[str, Tensor]:
-        return integration_state(self.data, self._warmstart, self._time)
 
     def _lost_bits(self) -> int:
         """All worlds' bits for lost contacts since the last ``grow_buffers``. Waits for the device,

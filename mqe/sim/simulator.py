@@ -103,20 +103,43 @@ class Simulator(Protocol):
         ...
 
 
-def integration_state(data: SimulatorData, warmstart: Tensor, time: Tensor) -> dict[str, Tensor]:
-    """Return live views of MuJoCo's integration state, by its names."""
-    state = {
-        "qpos": data.qpos,
-        "qvel": data.qvel,
-        "ctrl": data.ctrl,
-        "mocap_pos": data.mocap_pos,
-        "xfrc_applied": data.xfrc_applied,
-        "qacc_warmstart": warmstart,
-        "time": time,
-    }
-    if data.mocap_quat.shape[1] > 1:  # a goal alone is never turned
-        state["mocap_quat"] = data.mocap_quat
-    return state
+class Writable:
+    """Writes into a simulator's tensors, and saves and restores them."""
+
+    data: SimulatorData
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return live views (N, ...) of the simulator's memory besides ``data``, by name."""
+        raise NotImplementedError
+
+    def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
+        """Set a new state in the worlds ``mask`` (N,), without memory of the old state."""
+        data = self.data
+        for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
+            view.copy_(torch.where(_over(mask, view), values.to(view.dtype), view))
+        for view in (data.ctrl, data.xfrc_applied, *self.memory().values()):
+            view.masked_fill_(_over(mask, view), 0.0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the state for a bit-exact continuation."""
+        return {name: view.clone() for name, view in self.views().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state_dict``."""
+        for name, view in self.views().items():
+            view.copy_(state[name])
+
+    def views(self) -> dict[str, Tensor]:
+        """Return live views of the saved state, by name."""
+        names = ["qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied"]
+        if self.data.mocap_quat.shape[1] > 1:  # a goal alone is never turned
+            names.append("mocap_quat")
+        return {name: getattr(self.data, name) for name in names} | self.memory()
+
+
+def _over(mask: Tensor, values: Tensor) -> Tensor:
+    """Return a mask (N,) with as many dimensions as values (N, ...)."""
+    return mask.view(-1, *[1] * (values.dim() - 1))
 
 
 def snapshot(sim: Simulator, env: int) -> mujoco.MjData:

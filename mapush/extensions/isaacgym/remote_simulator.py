@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mapush.extensions.isaacgym.worker.protocol import Channel, Sizes, layout, open_memory
 from mqe.config import ConfigError, printable
-from mqe.sim.simulator import SimulatorData, SimulatorError, SimulatorFeatures
+from mqe.sim.simulator import SimulatorData, SimulatorError, SimulatorFeatures, Writable
 
 _LOG = logging.getLogger(__name__)
 _LAUNCHER = Path(__file__).parent / "worker" / "__main__.py"
@@ -54,7 +54,7 @@ class EngineSpec(NamedTuple):
     overflows: tuple[str, ...] = ()
 
 
-class ProcessSimulator:
+class ProcessSimulator(Writable):
     """N worlds in another process. On a GPU the tensors are copies of the shared memory, made
     before and after a step.
 
@@ -147,14 +147,9 @@ class ProcessSimulator:
             for name in (*_STATE, "sensordata", "failed"):
                 self._tensors[name].copy_(self._shared[name])
 
-    def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Set a new state in the worlds ``mask`` (N,), with no memory of the old state."""
-        data = self.data
-        for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
-            rows = mask.view(-1, *[1] * (view.dim() - 1))
-            view.copy_(torch.where(rows, values.to(view.dtype), view))
-        for view in (data.ctrl, self._tensors["memory"], data.xfrc_applied):
-            view.masked_fill_(mask.view(-1, *[1] * (view.dim() - 1)), 0.0)
+    def memory(self) -> dict[str, Tensor]:
+        """Return the engine's memory."""
+        return {"memory": self._tensors["memory"]}
 
     def set_field(self, name: str, values: Tensor) -> None:
         """Set a model field's values (N, ...) by world. Raise SimulatorError for a field unknown to
@@ -173,15 +168,6 @@ class ProcessSimulator:
             f"sim.name={self._spec.name} lost contacts, and all worlds were reset: its buffers are "
             "too small; start again with a smaller env.num_envs"
         )
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The tensors in shared memory by name."""
-        return {name: self._tensors[name].clone() for name in _STATE}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Resume from ``state_dict``."""
-        for name in _STATE:
-            self._tensors[name].copy_(state[name])
 
     def close(self) -> None:
         """End the process, if necessary by force. A second call does nothing."""
