@@ -2,7 +2,7 @@
 
 ``python benchmarks/onboard.py`` steps two environments of the preset ``onboard`` in turns, on one
 core, and prints the CPU time of a decision in each and the ratio of their speeds. With ``--device
-cuda --num_envs 4096`` it times passes of 20 decisions on a GPU.
+cuda --num_envs 4096`` it times passes of 4 decisions on a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import load_extensions
 from mqe.registry import SimCfg, make_env, resolve_sim
 
-ON_GPU = 20  # decisions of a pass between two waits for the device
+ON_GPU = 4  # decisions of a pass between two waits for the device
 
 
 def build(senses: str, num_envs: int, num_agents: int, sim: SimCfg) -> MultiAgentEnv:
@@ -40,10 +40,10 @@ def clock(device: torch.device) -> float:
 
 def main() -> None:
     """Write the time [ms] of a decision with each of both, and the ratio of speeds."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--num_envs", type=int, default=64)
     parser.add_argument("--num_agents", type=int, default=2)
-    parser.add_argument("--decisions", type=int, default=40, help="passes on a GPU")
+    parser.add_argument("--passes", type=int, default=12, help="timed after one that is not")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     load_extensions()
@@ -52,25 +52,29 @@ def main() -> None:
     _, device = resolve_sim(sim)
     num_decisions = ON_GPU if device.type == "cuda" else 1
     shape = (arguments.num_envs, arguments.num_agents, 3)
-    envs = {name: build(name, *shape[:2], sim) for name in ("exact", "onboard")}
-    times: dict[str, list[float]] = {name: [] for name in envs}
-    for env in envs.values():
+    envs = [build(name, *shape[:2], sim) for name in ("exact", "onboard")]
+    for env in envs:
         env.reset()
-    for _ in range(arguments.decisions):
+
+    times: list[list[float]] = [[], []]  # [s] of a decision
+    for number in range(arguments.passes + 1):
         actions = 2.0 * torch.rand(shape, device=device) - 1.0
-        for name, env in envs.items():
+        for env, seconds in zip(envs, times, strict=True):
             start = clock(device)
             for _ in range(num_decisions):
                 env.step(actions)
-            times[name].append((clock(device) - start) / num_decisions)
-    exact, onboard = (median(times[name][5:]) for name in ("exact", "onboard"))
-    ratio = median(
-        first / second for first, second in zip(times["exact"], times["onboard"], strict=True)
-    )
+            seconds.append((clock(device) - start) / num_decisions)
+        report(f"pass {number}", times[0][-1], times[1][-1])
+    report(f"{arguments.num_envs} worlds", median(times[0][1:]), median(times[1][1:]))
+
+
+def report(label: str, exact: float, onboard: float) -> None:
+    """Write a line with the times [s] of a decision, and the ratio of speeds."""
     sys.stdout.write(
-        f"{arguments.num_envs} worlds: exact {1e3 * exact:.1f} ms, onboard {1e3 * onboard:.1f} ms, "
-        f"speed ratio {ratio:.3f}\n"
+        f"{label}: exact {1e3 * exact:.1f} ms, onboard {1e3 * onboard:.1f} ms, speed ratio "
+        f"{exact / onboard:.3f}\n"
     )
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
