@@ -114,6 +114,7 @@ def _episodes(outcomes: Sequence[str]) -> str:
 
 
 def _show_or_measure(arguments: Any) -> int:
+    """Measure or show a team. Return the exit code."""
     limit_threads()
     if arguments.team in policy_names() and arguments.policy is None:
         arguments.policy = arguments.team
@@ -211,16 +212,8 @@ def _settings(folder: Path | None, arguments: Any) -> RunCfg:
     return evaluation_worlds.settings(folder, over)
 
 
-@config.command(make_parser)
-def main(arguments: Any) -> int:
-    """Measure or show a team: ``mapush test``. Return the exit code."""
-    return _show_or_measure(arguments)
-
-
-@config.command(make_viewer_parser)
-def play(arguments: Any) -> int:
-    """Show a team: ``mapush play``. Return the exit code."""
-    return _show_or_measure(arguments)
+main = config.command(make_parser)(_show_or_measure)
+play = config.command(make_viewer_parser)(_show_or_measure)
 
 
 if __name__ == "__main__":

@@ -86,10 +86,7 @@ class Training:
                 f"{self._folder}: {error}; the training since the last checkpoint is lost"
             )
             return NOTHING_SAVED
-        except SimulatorError as error:
-            self._write_error(str(error))
-            return 1
-        except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
+        except (SimulatorError, NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
             is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
             lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
             self._write_error(str(error), lower)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -48,8 +48,5 @@ MOVED = {
 
 def load(name: str) -> Main:
     """Import a subcommand. Raise ImportError if a required package is missing."""
-    command = COMMANDS[name]
-    if not isinstance(command.target, str):
-        return command.target
-    module, _, function = command.target.partition(":")
-    return getattr(importlib.import_module(module), function or "main")
+    target = COMMANDS[name].target
+    return pkgutil.resolve_name(target) if isinstance(target, str) else target

@@ -16,6 +16,7 @@ from mqe.config import ConfigError, checked, install, option, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry
 from mqe.host_memory import check_room
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import GRAVITY_FIELD, Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry
 from mqe.tasks.push import PUSH
@@ -59,14 +60,6 @@ TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
 
 
-def _make_mujoco(
-    model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device
-) -> Simulator:
-    from mqe.sim.mujoco_batch import MujocoBatchSimulator
-
-    return MujocoBatchSimulator(model, num_envs, cfg.num_threads)
-
-
 def _make_warp(
     model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device
 ) -> Simulator:
@@ -94,7 +87,12 @@ def _plan_mujoco(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
 
 
 SIMULATORS.register(
-    "mujoco", SimulatorEntry(_make_mujoco, plan_memory=_plan_mujoco, runs_on_gpu=False)
+    "mujoco",
+    SimulatorEntry(
+        lambda model, num_envs, cfg, device: MujocoBatchSimulator(model, num_envs, cfg.num_threads),
+        plan_memory=_plan_mujoco,
+        runs_on_gpu=False,
+    ),
 )
 SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp))
 

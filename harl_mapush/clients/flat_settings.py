@@ -32,10 +32,9 @@ KEYS = {
 SECTIONS = ("env", "sim", "task")  # possible starts of a dotted key
 TEAM_REWARD = "team_reward"
 # Keys of MAPush's fork for HARL with one possible value, always in effect here.
-ALWAYS = {"headless": True, "record_video": False}
-_NEVER = {
-    "headless": "headless: no window is ever opened here; to watch a team say mapush play",
-    "record_video": "record_video: to film a team say mapush play TEAM --record FILE.mp4",
+ALWAYS = {
+    "headless": (True, "no window is ever opened here; to watch a team say mapush play"),
+    "record_video": (False, "to film a team say mapush play TEAM --record FILE.mp4"),
 }
 
 
@@ -99,8 +98,9 @@ def keys_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
         if key == TEAM_REWARD or value is None:
             continue
         if key in ALWAYS:
-            if value is not ALWAYS[key]:
-                raise ConfigError(_NEVER[key])
+            possible, hint = ALWAYS[key]
+            if value is not possible:
+                raise ConfigError(f"{key}: {hint}")
             continue
         if key == "n_threads" and settings.get("num_envs") is not None:
             if value != settings["num_envs"]:

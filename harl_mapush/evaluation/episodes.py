@@ -21,7 +21,7 @@ from torch import Tensor
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.policies import Policy, load_policy
-from harl_mapush.evaluation.push_watcher import Goal, PushWatcher
+from harl_mapush.evaluation.push_watcher import PushWatcher
 from harl_mapush.process import seed_everything
 from harl_mapush.runs.policy import TeamPolicy, make_team
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
@@ -82,9 +82,8 @@ def play(request: Request, blocks: Sequence[Block]) -> dict[Block, Columns]:
             unused = torch.tensor(
                 [number >= request.num_episodes for _, number in places], device=env.device
             )
-            goal = Goal(features.success_radius, features.heading_error)
             has_pushes = request.is_watched and env.scene.object is not None
-            watchers = [PushWatcher(env, goal)] if has_pushes else []
+            watchers = [PushWatcher(env)] if has_pushes else []
             episodes = first_episodes(env, policy, unused=unused, watchers=watchers)
             for watcher in watchers:
                 for name, values in watcher.episodes().items():

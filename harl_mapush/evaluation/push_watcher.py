@@ -14,8 +14,7 @@ velocities belong to the start of the step. Definitions:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -59,15 +58,6 @@ _LINES = (
         for i in range(MAX_ROBOTS)
     ),
 )
-
-
-class Goal(NamedTuple):
-    """The pose to which an object is pushed."""
-
-    radius: float = 0.0  # [m]
-    # Returns the turn (N,) [rad] to the heading at the goal, for the object's yaw (N,). None: the
-    # task accepts any heading.
-    heading_error: Callable[[Tensor], Tensor] | None = None
 
 
 class PushTotals:
@@ -131,11 +121,11 @@ class PushWatcher(Observer):
 
     needs_physics_steps = True
 
-    def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
-        """Watch ``env`` with no world finished. ``goal`` is its task's."""
+    def __init__(self, env: MultiAgentEnv) -> None:
+        """Watch ``env`` with no world finished."""
         self._is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
-        self._goal_radius = goal.radius
-        self._heading_error = goal.heading_error
+        self._goal_radius = env.task.features.success_radius
+        self._heading_error = env.task.features.heading_error
         self._has_parts = env.scene.has_part_sensors
         self._steps: list[PhysicsStep] = []  # of the present control step
         self._totals = PushTotals(env.num_envs, env.scene.num_robots, env.device)

@@ -29,6 +29,7 @@ QUATERNION_LIMIT = 1.1  # in each number
 JOINT_MARGIN = 3.0  # [rad] beyond a joint's range
 
 _UNBOUNDED = torch.finfo(torch.float32).max  # anything finite
+_ANYTHING = (-_UNBOUNDED, _UNBOUNDED)
 
 
 class Limits:
@@ -122,7 +123,7 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     for k in range(model.njnt):
         joint = model.joint(k)
         name = joint.name
-        kind = joint.type[0]
+        kind = mujoco.mjtJoint(joint.type[0])
         if kind == mujoco.mjtJoint.mjJNT_FREE:
             name = name.removesuffix("/root")
             arena = (-POSITION_LIMIT, POSITION_LIMIT)
@@ -131,18 +132,14 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
                 (f"{name}: y [m]", arena),
                 (f"{name}: z [m]", HEIGHTS if len(places) < num_qpos else arena),
             ]
-            places += [(f"{name}: quaternion", (-QUATERNION_LIMIT, QUATERNION_LIMIT))] * 4
-            rates += [f"{name}: velocity [m/s]"] * 3 + [f"{name}: turning [rad/s]"] * 3
-        elif kind == mujoco.mjtJoint.mjJNT_BALL:
+            rates += [f"{name}: velocity [m/s]"] * 3
+        if kind in (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_BALL):
             places += [(f"{name}: quaternion", (-QUATERNION_LIMIT, QUATERNION_LIMIT))] * 4
             rates += [f"{name}: turning [rad/s]"] * 3
         else:
-            low, high = (float(bound) for bound in joint.range)
-            is_limited = bool(model.jnt_limited[k])
-            if is_limited:
-                span = (low - JOINT_MARGIN, high + JOINT_MARGIN)
-            else:
-                span = (-_UNBOUNDED, _UNBOUNDED)
+            span = _ANYTHING
+            if model.jnt_limited[k]:
+                span = (joint.range[0] - JOINT_MARGIN, joint.range[1] + JOINT_MARGIN)
             unit = "m" if kind == mujoco.mjtJoint.mjJNT_SLIDE else "rad"
             places.append((f"{name} [{unit}]", span))
             rates.append(f"{name} [{unit}/s]")
@@ -150,12 +147,12 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     speeds = [(name, (-SPEED_LIMIT, SPEED_LIMIT)) for name in rates]
     named = [*places[:num_qpos], *speeds[:num_qvel]]
     named += [(name, (-FORCE_LIMIT, FORCE_LIMIT)) for name in forces]
-    named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
+    named += [("goal: position [m]", _ANYTHING)] * 3
     num_others = SceneState.OBSTACLE_ROWS * scene.num_obstacles
-    named += [("obstacles", (-_UNBOUNDED, _UNBOUNDED))] * num_others
+    named += [("obstacles", _ANYTHING)] * num_others
     named += [*places[num_qpos:], *speeds[num_qvel:]]  # of things
     if scene.against_gravity is not None:
-        named += [("gravity", (-_UNBOUNDED, _UNBOUNDED))] * 3
+        named += [("gravity", _ANYTHING)] * 3
     assert len(named) == scene.num_rows
     if scene.object is not None:
         # A ball around the object's origin that is all object: a trunk's origin inside it is deep

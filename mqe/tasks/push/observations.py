@@ -13,6 +13,7 @@ Observations as sets have the same size for every team, and do not identify the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from mqe.controllers.trot import planar_velocity
 from mqe.tasks.push import entities
@@ -73,6 +74,10 @@ def _same(cfg: PushCfg, size: int) -> tuple[Sequence[int], Sequence[float]]:
     return range(size), (1.0,) * size
 
 
+# A term independent of the object's heading
+_fixed_term = partial(ObservationTerm, turn=_same)
+
+
 def _turned_heading(cfg: PushCfg, size: int) -> tuple[list[int], list[float]]:
     """Return the image of components ending with sine and cosine of the object's heading."""
     index = list(range(size))
@@ -93,13 +98,12 @@ def _turned_outline(cfg: PushCfg, size: int) -> tuple[list[int], Sequence[float]
 OBSERVATIONS = PUSH_TERMS.observations
 OBSERVATIONS.update(
     {
-        "goal": ObservationTerm(
+        "goal": _fixed_term(
             "place of the goal in the robot's heading frame",
             lambda scene: scene.places_b[:, :, 0],
             "m",
             numbers=("goal_x", "goal_y"),
             mirror_signs=_PLACE,
-            turn=_same,
         ),
         "object": ObservationTerm(
             "place and heading (sine, cosine) of the object in the robot's heading frame",
@@ -109,14 +113,13 @@ OBSERVATIONS.update(
             mirror_signs=_object_signs,
             turn=_turned_heading,
         ),
-        "teammates": ObservationTerm(
+        "teammates": _fixed_term(
             "place and heading (sine, cosine) of the other robots in the robot's heading frame",
             lambda scene: scene.bodies_b[:, :, 1:],
             "m, 1",
             numbers=("x", "y", "sin_yaw", "cos_yaw"),
             mirror_signs=(*_PLACE, *_HEADING),
             over="teammates",
-            turn=_same,
         ),
         "object_and_yaw": ObservationTerm(
             "place and heading in [0, 2 pi) of the object in the robot's heading frame",
@@ -131,47 +134,42 @@ OBSERVATIONS.update(
             numbers=("x", "y", "yaw"),
             over="teammates",
         ),
-        "heading_error": ObservationTerm(
+        "heading_error": _fixed_term(
             "sine and cosine of the turn to the goal's heading, times the object's equal headings",
             lambda scene: scene.heading_error_axes_b,
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
-            turn=_same,
         ),
-        "own_velocity": ObservationTerm(
+        "own_velocity": _fixed_term(
             "velocity and yaw rate of the robot in its heading frame",
             lambda scene: planar_velocity(scene.state),
             "m/s, rad/s",
             mirror_signs=_VELOCITY,
             noise=0.25,
-            turn=_same,
         ),
-        "object_velocity": ObservationTerm(
+        "object_velocity": _fixed_term(
             "velocity of the object in the robot's heading frame",
             lambda scene: scene.object_velocity_b,
             "m/s",
             numbers=("object_vx", "object_vy"),
             mirror_signs=_PLACE,
             noise=0.25,
-            turn=_same,
         ),
-        PRESENT: ObservationTerm(
+        PRESENT: _fixed_term(
             "1 for a robot that takes part, 0 for one that is dead, absent or late",
             lambda scene: scene.roster.takes_part.unsqueeze(-1),
             numbers=(PRESENT,),
             mirror_signs=(1.0,),
             noise=0.0,
-            turn=_same,
         ),
-        "object_place": ObservationTerm(
+        "object_place": _fixed_term(
             "place of the object's origin in the robot's heading frame",
             lambda scene: scene.places_b[:, :, 1],
             "m",
             numbers=("object_x", "object_y"),
             mirror_signs=_PLACE,
-            turn=_same,
         ),
-        "others": ObservationTerm(
+        "others": _fixed_term(
             "set of the other robots: presence, place and heading (sine, cosine) in the robot's "
             "heading frame",
             entities.others_b,
@@ -181,7 +179,6 @@ OBSERVATIONS.update(
             noise=(0.0, 1.0, 1.0, 1.0, 1.0),
             over="teammates",
             is_set=True,
-            turn=_same,
         ),
         "outline": ObservationTerm(
             "set of points of the object's outline in the robot's heading frame",
@@ -201,13 +198,12 @@ OBSERVATIONS.update(
 STATE = PUSH_TERMS.state
 STATE.update(
     {
-        "goal_distance": ObservationTerm(
+        "goal_distance": _fixed_term(
             "distance from the object to the goal",
             lambda scene: scene.state.goal_distance.unsqueeze(1),
             "m",
             numbers=("goal_distance",),
             mirror_signs=(1.0,),
-            turn=_same,
         ),
         "object_heading": ObservationTerm(
             "sine and cosine of the object's heading, counted from the way to the goal",
@@ -216,22 +212,20 @@ STATE.update(
             mirror_signs=_object_heading_signs,
             turn=_turned_heading,
         ),
-        "heading_error": ObservationTerm(
+        "heading_error": _fixed_term(
             "sine and cosine of the turn to the goal's heading, times the object's equal headings",
             lambda scene: scene.heading_error_axes,
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
-            turn=_same,
         ),
-        "load": ObservationTerm(
+        "load": _fixed_term(
             "push that slides the object",
             lambda scene: scene.load,
             "100 N",
             numbers=("load",),
             mirror_signs=(1.0,),
-            turn=_same,
         ),
-        "object_velocity": ObservationTerm(
+        "object_velocity": _fixed_term(
             "velocity of the object in the critic's frame",
             lambda scene: in_frame(
                 scene.state.object_linvel[:, :2], axes_along(scene.state.goal_direction)
@@ -239,9 +233,8 @@ STATE.update(
             "m/s",
             numbers=("object_vx", "object_vy"),
             mirror_signs=_PLACE,
-            turn=_same,
         ),
-        "robots": ObservationTerm(
+        "robots": _fixed_term(
             "place, heading (sine, cosine), velocity and yaw rate of the robots in the critic's "
             "frame",
             lambda scene: scene.robots_towards_goal,
@@ -249,7 +242,6 @@ STATE.update(
             numbers=("x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
             mirror_signs=(*_PLACE, *_HEADING, *_VELOCITY),
             over="robots",
-            turn=_same,
         ),
         "object_place": ObservationTerm(
             "place of the object in the arena",
@@ -276,7 +268,7 @@ STATE.update(
             numbers=("x", "y", "yaw", "vx", "vy", "yaw_rate"),
             over="robots",
         ),
-        "team": ObservationTerm(
+        "team": _fixed_term(
             "set of the robots: presence, place, heading (sine, cosine), velocity and yaw rate in "
             "the critic's frame",
             entities.team,
@@ -285,7 +277,6 @@ STATE.update(
             mirror_signs=(1.0, *_PLACE, *_HEADING, *_VELOCITY),
             over="robots",
             is_set=True,
-            turn=_same,
         ),
         "outline": ObservationTerm(
             "set of points of the object's outline in the critic's frame",

@@ -14,7 +14,7 @@ from harl_mapush.evaluation import push_watcher
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import describe, measure
-from harl_mapush.evaluation.push_watcher import Goal, PushTotals, PushWatcher
+from harl_mapush.evaluation.push_watcher import PushTotals, PushWatcher
 from harl_mapush.runs import evaluation_worlds
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics
@@ -34,7 +34,7 @@ def summarized(
     overrides it.
     """
     env = make_env(len(is_broken), totals.robots.shape[2], episode_length_s=0.02)
-    watcher = PushWatcher(env, Goal(1.0))
+    watcher = PushWatcher(env)
     env.close()
     watcher._totals = totals
     watcher._has_parts = True
@@ -163,7 +163,7 @@ class _Counted(PushWatcher):
 
 
 def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
-    env = make_env(2, episode_length_s=0.4, decision_period=5)
+    env = make_env(2, episode_length_s=0.4, decision_period=5, goal_heading=0.0)
     start = env.scene.robot_qpos
 
     def hit(obs: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
             )
         return torch.zeros(*obs.shape[:2], 3)
 
-    watcher = _Counted(env, Goal(1.0, env.task.heading_error))
+    watcher = _Counted(env)
     first_episodes(env, hit, watchers=[watcher])
     episodes = watcher.episodes()
     assert len(watcher.seen) == 80
@@ -193,7 +193,7 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
 
 def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
     env = make_env(3, episode_length_s=0.02)
-    watcher = PushWatcher(env, Goal(1.0))
+    watcher = PushWatcher(env)
     env.reset()
     state = env.state.like(env.state.rows.clone())
     state.contact_force[:] = tensor([20.0, 0.0, 0.0])

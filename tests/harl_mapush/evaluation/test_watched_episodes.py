@@ -1,5 +1,6 @@
 """Episodes with watchers, and episodes that continue after success."""
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import math
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import tensor
 
-from harl_mapush.evaluation.calculator import evaluate, first_episodes
-from harl_mapush.evaluation.push_watcher import Goal, PushWatcher
+from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.push_watcher import PushWatcher
+from tests.support.evaluating import evaluate
 from tests.support.pushing import make_env
 
 
@@ -36,7 +38,7 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
         reached.decisions += 1
         return still(obs)
 
-    pushing = PushWatcher(env, Goal(1.0))
+    pushing = PushWatcher(env)
     episodes = first_episodes(env, carry, watchers=[pushing])
     assert reached.decisions == 4  # to the limit
     assert episodes["success"].tolist() == [1.0, 1.0, 0.0]
@@ -55,9 +57,7 @@ def test_the_heading_that_counts_is_the_one_in_force(name: str, equal: float) ->
             env.set_goal(torch.cat((env.state.object_pos[:, :2], heading.unsqueeze(1)), dim=1))
         return still(obs)
 
-    features = env.task.features
-    goal = Goal(features.success_radius, features.heading_error)
-    pushing = PushWatcher(env, goal)
+    pushing = PushWatcher(env)
     before = env.task.goal_heading.tolist()
     first_episodes(env, turn_the_goals, watchers=[pushing])
     assert before == env.task.goal_heading.tolist() == [0.0, 0.0]  # the next episodes have begun
@@ -70,7 +70,7 @@ def test_watching_changes_nothing() -> None:
     both = []
     for is_watched in (False, True):
         env = make_env(4, episode_length_s=0.4)
-        watchers = [PushWatcher(env, Goal(1.0))] if is_watched else []
+        watchers = [PushWatcher(env)] if is_watched else []
         both.append(first_episodes(env, still, watchers=watchers))
         env.close()
     for name, values in both[0].items():

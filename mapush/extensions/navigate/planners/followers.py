@@ -105,8 +105,7 @@ def swayed(subgoal: Tensor, position: Tensor, standstill: Tensor) -> Tensor:
     robot stuck between walls is freed by pushing from another side.
     """
     is_left = torch.remainder(standstill, _SWAY_PERIOD) < _SWAY_PERIOD // 2
-    angle = torch.where(standstill > 0, torch.where(is_left, _SWAY, -_SWAY), 0.0)
-    return position + rotate_2d(subgoal - position, angle)
+    return _to_a_side(subgoal, position, standstill > 0, is_left, _SWAY)
 
 
 def turned(subgoal: Tensor, position: Tensor, slow: Tensor) -> Tensor:
@@ -118,7 +117,14 @@ def turned(subgoal: Tensor, position: Tensor, slow: Tensor) -> Tensor:
     """
     is_turned = torch.remainder(slow, _TURN_PERIOD) >= _PATIENCE
     is_left = torch.remainder(slow, 2 * _TURN_PERIOD) < _TURN_PERIOD
-    angle = torch.where(is_turned, torch.where(is_left, _TURN, -_TURN), 0.0)
+    return _to_a_side(subgoal, position, is_turned, is_left, _TURN)
+
+
+def _to_a_side(
+    subgoal: Tensor, position: Tensor, is_turned: Tensor, is_left: Tensor, size: float
+) -> Tensor:
+    """Return sub-goals (N, 2), those of ``is_turned`` turned by ``size`` [rad] at ``position``."""
+    angle = torch.where(is_turned, torch.where(is_left, size, -size), 0.0)
     return position + rotate_2d(subgoal - position, angle)
 
 

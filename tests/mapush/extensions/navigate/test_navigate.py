@@ -1,16 +1,17 @@
 """The navigation task: sub-goals, plans, contacts and rewards by hand-made states."""
 
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 from __future__ import annotations
 
 import math
 from contextlib import closing
+from typing import Any
 
 import pytest
 import torch
 from torch import tensor
 
 from harl_mapush import config, test
-from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
@@ -23,6 +24,7 @@ from mqe.viewer.recording import Recording
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.mapush.extensions.navigate.navigating import MAP, navigate_setup
+from tests.support.evaluating import evaluate
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
@@ -173,7 +175,7 @@ def test_an_episode_is_led_to_the_goal(tmp_path):
         "obstacles: [{post: 0.15, at: [0, 3]}]}]}"
     )
     env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(path)), seed=0)
-    metrics = evaluate(env, make_policy("planner", "go1push_upper", env, 0))
+    metrics: dict[str, Any] = evaluate(env, make_policy("planner", "go1push_upper", env, 0))
     env.close()
     assert metrics["success_rate"] == 1.0
     assert 0.7 < metrics["spl"] <= 1.0
