@@ -480,7 +480,8 @@ def draw_profile(task_groups: Sequence[Group]) -> Any:
 def write(out: Path, records: Records) -> None:
     """Write the JSON, the tables and figures for each task."""
     runs = read_groups(records)
-    (out / "algorithms.json").write_text(json.dumps(records, indent=1) + "\n")
+    lines = json.dumps(records).replace('"seed_', '\n"seed_')  # one for each seed
+    (out / "algorithms.json").write_text(lines + "\n")
     (out / "algorithms.md").write_text(markdown(runs))
     for task, task_groups in runs.items():
         with figure_style():
