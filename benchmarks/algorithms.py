@@ -305,7 +305,7 @@ def read_groups(records: Records) -> dict[str, list[Group]]:
     """Return a group for each algorithm, by task, from marl-eval's records."""
     return {
         task: [
-            Group(algorithm, (tuple(_log(seed, record) for seed, record in seeds.items()),))
+            Group(algorithm, tuple(_log(seed, record) for seed, record in seeds.items()))
             for algorithm, seeds in algorithms.items()
         ]
         for task, algorithms in records["mapush"].items()
@@ -413,7 +413,7 @@ def trials_table(runs: Mapping[str, Sequence[Group]]) -> str:
 
 def _with_seeds(group: Group, seeds: set[str]) -> Group:
     runs = tuple(log for log in group.runs if str(log.folder) in seeds)
-    return Group(group.name, (runs,))
+    return Group(group.name, runs)
 
 
 def _of_all_tasks(runs: Mapping[str, Sequence[Group]]) -> dict[str, list[np.ndarray]]:

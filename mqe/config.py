@@ -16,8 +16,8 @@ import os
 import re
 import types
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -445,6 +445,15 @@ def _is_text(value: str) -> bool:
 
 def _is_required(field: dataclasses.Field) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+@contextmanager
+def errors_of(where: str) -> Iterator[None]:
+    """Context manager: put ``where`` in front of the messages of ConfigErrors."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _join(where: str, key: Any) -> str:

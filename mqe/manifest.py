@@ -76,8 +76,13 @@ def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest in ``folder``, empty if it is missing or damaged."""
+    return read_json(folder / MANIFEST)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the keys and values in a file of JSON, none if it is missing or damaged."""
     try:
-        content = json.loads(read_text(folder / MANIFEST))
+        content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

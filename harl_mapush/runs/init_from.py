@@ -13,7 +13,7 @@ from harl_mapush import config
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import OURS
 from harl_mapush.runs.run_folder import CONFIG
-from mqe.config import ConfigError, merge, to_dict
+from mqe.config import ConfigError, errors_of, merge, to_dict
 from mqe.pretrained import PRETRAINED
 from mqe.registry import TASKS
 from mqe.tensor_files import read_tensors
@@ -25,10 +25,8 @@ CRITIC_WARMUP = 3000
 
 def resolve(what: str) -> Path:
     """Return the folder of a checkpoint, run or ``pretrained:NAME``, else raise ConfigError."""
-    try:
+    with errors_of(KEY):
         folder = checkpoint.resolve(what)
-    except ConfigError as error:
-        raise ConfigError(f"{KEY}: {error}") from None
     if checkpoint.format_of(folder) is OURS and not (folder / CONFIG).is_file():
         raise ConfigError(
             f"{KEY}: {what} lacks {CONFIG} with the network sizes; name another checkpoint"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, build, dump_yaml, load_yaml, option, to_dict
+from mqe.config import ConfigError, build, dump_yaml, errors_of, load_yaml, option, to_dict
 from mqe.controllers.network import TeamNetwork, build_network
 from mqe.extensions import Registry
 from mqe.hub import HUB, fetch
@@ -189,10 +189,8 @@ def policy_folder(name: str, where: str) -> Path:
 
 def _read_other(name: str, where: str) -> Policy:
     for reader in POLICY_READERS.values():
-        try:
+        with errors_of(where):
             policy = reader(name)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
         if policy is not None:
             return policy
     raise ConfigError(

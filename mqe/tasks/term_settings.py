@@ -11,10 +11,9 @@ from torch import Tensor
 from mqe.config import ConfigError, option, unknown
 from mqe.extensions import Registry
 from mqe.tasks.terms import (
+    ColumnTerms,
     EpisodeFeatures,
-    MeasureTerms,
     MetricTerm,
-    MetricTerms,
     ObservationTerms,
     RewardTerm,
     RewardTerms,
@@ -137,8 +136,8 @@ def build_terms(
         StateTerms(state, worlds, empty_scene, order),
         RewardTerms(terms.rewards, weights, worlds),
         TerminationTerms({name: terms.terminations[name] for name in ends}, worlds),
-        MeasureTerms(measures, worlds),
-        MetricTerms(metrics, worlds),
+        ColumnTerms(measures, worlds),
+        ColumnTerms(metrics, worlds),
     )
 
 

@@ -178,9 +178,6 @@ class MetricTerm(Term):
     measures: Mapping[str, MeasureTerm] = field(default_factory=dict)
 
 
-_Column = TypeVar("_Column", MeasureTerm, MetricTerm)
-
-
 def _registry(kind: str) -> Any:
     return field(default_factory=lambda: Registry(kind))
 
@@ -565,10 +562,14 @@ class TerminationTerms(TermList[TerminationTerm]):
         return Terminated(rows, self)
 
 
-class ColumnTerms(TermList[_Column]):
-    """Values of worlds, one column each, or one column for each robot."""
+class ColumnTerms(TermList[MeasureTerm | MetricTerm]):
+    """Measures (N, M) at a control step, or metrics (N, F) of finished episodes: one column each,
+    or one column for each robot.
+    """
 
-    def __init__(self, terms: Mapping[str, _Column], worlds: Worlds) -> None:
+    def __init__(
+        self, terms: Mapping[str, MeasureTerm] | Mapping[str, MetricTerm], worlds: Worlds
+    ) -> None:
         """Build ``terms``."""
         super().__init__(terms, worlds)
         columns: list[str] = []
@@ -583,7 +584,7 @@ class ColumnTerms(TermList[_Column]):
                 self._places[name] = start
         self.columns = tuple(columns)
 
-    def shapes(self, term: _Column) -> tuple[str, ...]:
+    def shapes(self, term: MeasureTerm | MetricTerm) -> tuple[str, ...]:
         """Return a value's shape, with fixed columns."""
         return ("N, A",) if term.per_robot else ("N,",)
 
@@ -593,12 +594,8 @@ class ColumnTerms(TermList[_Column]):
             return torch.zeros(self.worlds.num_envs, 0, device=self.worlds.device)
         return join_columns(self.values(features))
 
-
-class MeasureTerms(ColumnTerms[MeasureTerm]):
-    """Measures (N, M) per control step, summed over the episode by the environment."""
-
     def column(self, name: str, values: Tensor) -> Tensor:
-        """Return a measure's part of ``values`` (N, M), (N,) or (N, A)."""
+        """Return a term's part of ``values`` (N, columns), (N,) or (N, A)."""
         return values[:, self._places[name]]
 
 
@@ -618,7 +615,7 @@ class EpisodeFeatures:
     """Inputs for metrics about finished episodes."""
 
     def __init__(
-        self, sums: Tensor, steps: Tensor, terminated: Terminated, measures: MeasureTerms
+        self, sums: Tensor, steps: Tensor, terminated: Terminated, measures: ColumnTerms
     ) -> None:
         """Take the measures' sums (N, M), the lengths (N,) in control steps, and the
         terminations.
@@ -655,10 +652,6 @@ class EpisodeFeatures:
         return self.steps * STEP_DT
 
 
-class MetricTerms(ColumnTerms[MetricTerm]):
-    """Metrics (N, F) for finished episodes."""
-
-
 class TaskTerms(NamedTuple):
     """A task's lists of terms."""
 
@@ -666,8 +659,8 @@ class TaskTerms(NamedTuple):
     state: StateTerms
     rewards: RewardTerms
     terminations: TerminationTerms
-    measures: MeasureTerms
-    metrics: MetricTerms
+    measures: ColumnTerms
+    metrics: ColumnTerms
 
     def memories(self) -> dict[str, Memory]:
         """Return the terms with memory, by kind and name."""

@@ -17,7 +17,7 @@ from mqe.env.observer import Observer
 from mqe.extensions import Registry
 from mqe.sim.simulator import snapshot
 from mqe.viewer.lines import Line, command_arrows, planned_way, trail
-from mqe.viewer.recording import outcome_words
+from mqe.viewer.recording import decide
 from mqe.world.state import SceneState
 
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
@@ -119,13 +119,11 @@ class Player(Observer):
         while True:
             self._plan()
             self._steer()
-            step = env.step(self._act(obs))
-            obs = step.obs
-            if hasattr(self._policy, "reset_memory"):  # a plain function remembers nothing
-                self._policy.reset_memory(step.done)  # pyright: ignore[reportOptionalMemberAccess]
-            if bool(step.done[0]):
-                self.note = outcome_words(env, 0, bool(step.valid[0]))
-                self.outcomes.append(self.note)
+            actions = self._act(obs)
+            obs, outcome = decide(env, self._policy, actions)
+            if outcome:
+                self.note = outcome
+                self.outcomes.append(outcome)
                 return obs
 
     def _act(self, obs: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,13 +65,8 @@ class Recording(Observer):
         self._states = [shown_state(env, self._way)]
         outcome = ""
         while not outcome and len(self._states) < most_states:
-            step = env.step(policy(self._obs))
-            self._obs = step.obs
-            if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
-                policy.reset_memory(step.done)  # pyright: ignore[reportFunctionMemberAccess]
+            self._obs, outcome = decide(env, policy, policy(self._obs))
             self._plan()
-            if bool(step.done[0]):
-                outcome = outcome_words(env, 0, bool(step.valid[0]))
         return Episode(self._states, outcome)
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
@@ -87,6 +82,16 @@ class Recording(Observer):
             self._way = planned_way(0).cpu().double().numpy()
 
 
+def decide(env: MultiAgentEnv, policy: Any, actions: Tensor) -> tuple[Tensor, str]:
+    """Apply the ``actions`` of ``policy``. Return the next observations, and the outcome of the
+    first world's episode in words, empty until its end.
+    """
+    step = env.step(actions)
+    if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
+        policy.reset_memory(step.done)
+    return step.obs, _outcome(env, bool(step.valid[0])) if step.done[0] else ""
+
+
 def shown_state(env: MultiAgentEnv, way: NDArray[np.float64] | None = None) -> ShownState:
     """Return the drawn state of the first world, with the object's planned ``way``."""
     data = env.sim.data
@@ -99,11 +104,11 @@ def shown_state(env: MultiAgentEnv, way: NDArray[np.float64] | None = None) -> S
     return ShownState(qpos, pos, quat, way, tuple(lost))
 
 
-def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
-    """Return the last episode's outcome in ``world`` in words."""
+def _outcome(env: MultiAgentEnv, is_valid: bool) -> str:
+    """Return the outcome of the first world's last episode in words."""
     if not is_valid:
         return "the simulation broke"
     for name, words in env.report.outcomes.items():
-        if bool(env.episode_metrics[name][world] > 0.5):
+        if bool(env.episode_metrics[name][0] > 0.5):
             return words
     return "time is up"

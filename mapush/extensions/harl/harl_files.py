@@ -5,8 +5,7 @@ No file can execute code: JSON, YAML by the safe loader, tensors without pickled
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +37,16 @@ from mapush.extensions.harl.harl_settings import (
     learning_settings,
     network_cfg,
 )
-from mqe.config import ConfigError, merge, parse_yaml, read_text, reason_of, to_dict, unknown
+from mqe.config import (
+    ConfigError,
+    errors_of,
+    merge,
+    parse_yaml,
+    read_text,
+    reason_of,
+    to_dict,
+    unknown,
+)
 
 ENV_NAME = "mapush"
 CONFIG = "config.json"
@@ -67,7 +75,7 @@ def read(path: str | Path) -> HarlFile:
         content = parse_yaml(read_text(path), str(path))
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"HARL's file {str(path)!r}: cannot be read ({reason_of(error)}); check the path"
+            f"{_name(path)}: cannot be read ({reason_of(error)}); check the path"
         ) from None
     content = content if isinstance(content, dict) else {}
     main = content.get("main_args") or {}
@@ -83,7 +91,7 @@ def read(path: str | Path) -> HarlFile:
         is_ours = bool(set(content) & _OUR_SECTIONS)
         hint = "; a run file of this project is read by --config" if is_ours else ""
         raise ConfigError(
-            f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, "
+            f"{_name(path)}: not a configuration of HARL; it needs main_args, "
             f"algo_args and env_args, or at the top the sections seed to logger{hint}"
         )
 
@@ -91,6 +99,10 @@ def read(path: str | Path) -> HarlFile:
     if not algo and path.stem in (*ALGORITHMS, *UPSTREAM_ONLY):
         algo = path.stem
     return HarlFile(path, algo, main.get("env"), algo_args, env_args)
+
+
+def _name(path: Path) -> str:
+    return f"HARL's file {str(path)!r}"
 
 
 def apply(
@@ -102,7 +114,7 @@ def apply(
     steps, since HARL counts decisions. All network and algorithm settings are HARL's, with
     ``algorithm.compat=harl``.
     """
-    with _named(file):
+    with errors_of(_name(file.path)):
         algo = (over.get("algorithm") or {}).get("name") or file.algo
         if algo is None:
             raise ConfigError("names no algorithm; add --algo")
@@ -151,15 +163,6 @@ def _check_complete(file: HarlFile, algo: str) -> None:
             f"lacks {', '.join(missing[:3])} ({len(missing)} keys in all); take upstream's whole "
             f"file of {algo}"
         )
-
-
-@contextmanager
-def _named(file: HarlFile) -> Iterator[None]:
-    """Context manager: prefix error messages with the file's name."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"HARL's file {str(file.path)!r}: {error}") from None
 
 
 def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
@@ -248,7 +251,7 @@ def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
     """
     file = read(path)
     if file.algo in UPSTREAM_ONLY:
-        with _named(file):
+        with errors_of(_name(file.path)):
             sections, _ = _environment(file)
     else:
         sections, _ = apply({}, {}, file)

@@ -33,7 +33,7 @@ class ExactObservations:
             )
         if "object_velocity" in more and "object_velocity" not in cfg.more_state:
             raise ConfigError(
-                "algorithm.teacher observes the object's velocity, unknown in the critic's state; "
+                "it observes the object's velocity, unknown in the critic's state; "
                 "say task.more_state=[object_velocity]"
             )
         self._constants = task.constants

@@ -4,7 +4,6 @@ imitates them. Robots with senses have a teacher with exact observations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -15,12 +14,11 @@ from harl_mapush import config
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.runs import checkpoint
-from harl_mapush.runs.formats import Team
 from harl_mapush.runs.policy import TeamPolicy, exported_team, load_team
 from mapush.extensions.pivoting.exact_observations import ExactObservations
 from mapush.extensions.pivoting.pressing_script import PressingScript
 from mapush.registration import register_algorithm
-from mqe.config import ConfigError, option
+from mqe.config import ConfigError, errors_of, option
 from mqe.controllers.gait import from_anywhere
 from mqe.tasks.push.task import PushTask
 from mqe.vec_env import TeamSpec
@@ -60,42 +58,31 @@ class TaughtHasacCfg(HasacCfg):
     def team_spec(self, env: Any) -> TeamSpec:
         """Return the team's properties and its teacher. Raise ConfigError for an unfit teacher."""
         spec = env.spec
+        task = env.task
         exact = None
-        if isinstance(env.task, PushTask) and env.task.constants.senses is not None:
-            more = _more_observations(self.teacher) if self.teacher else ()
-            exact = ExactObservations(env.task, more)
-            spec = spec._replace(teacher_obs=exact)
-        if self.teacher:
-            return spec._replace(teacher=_trained_team(self.teacher, env, exact))
-        names = env.task.obs_names(0) if exact is None else exact.names
-        teacher = PressingScript(env.task, names, env.decision_period, env.device)
-        return spec._replace(teacher=teacher)
-
-
-def _more_observations(name: str) -> Sequence[str]:
-    try:
-        settings = checkpoint.read_config(checkpoint.resolve(name))
-        return config.resolve(settings, {})[0].task.more_observations
-    except ConfigError as error:
-        raise ConfigError(f"algorithm.teacher: {error}") from None
-
-
-def _trained_team(name: str, env: Any, exact: ExactObservations | None) -> Team:
-    try:
-        folder = checkpoint.resolve(name)
-        if exact is None:
-            team = load_team(folder, env)
-        else:
-            sizes = (exact.size,) * env.num_agents
-            team = exported_team(folder, env.spec._replace(obs_sizes=sizes), env.device)
-    except ConfigError as error:
-        raise ConfigError(f"algorithm.teacher: {error}") from None
-    if not isinstance(team, TeamPolicy) or team.is_recurrent:
-        raise ConfigError(
-            f"algorithm.teacher: {name} is recurrent or of another library; name a team of "
-            "mapush's without recurrence"
-        )
-    return team
+        has_senses = isinstance(task, PushTask) and task.constants.senses is not None
+        if not self.teacher:
+            names = task.obs_names(0)
+            if has_senses:
+                exact = ExactObservations(task)
+                names = exact.names
+            teacher = PressingScript(task, names, env.decision_period, env.device)
+            return spec._replace(teacher=teacher, teacher_obs=exact)
+        with errors_of("algorithm.teacher"):
+            folder = checkpoint.resolve(self.teacher)
+            if has_senses:
+                trained, _ = config.resolve(checkpoint.read_config(folder), {})
+                exact = ExactObservations(task, trained.task.more_observations)
+                sizes = (exact.size,) * env.num_agents
+                team = exported_team(folder, spec._replace(obs_sizes=sizes), env.device)
+            else:
+                team = load_team(folder, env)
+            if not isinstance(team, TeamPolicy) or team.is_recurrent:
+                raise ConfigError(
+                    f"{self.teacher} is recurrent or of another library; name a team of mapush's "
+                    "without recurrence"
+                )
+        return spec._replace(teacher=team, teacher_obs=exact)
 
 
 class TaughtHasac(Hasac):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mapush.extensions.report.run_logs import Group, RunLog, differences
-from mqe.config import read_text
+from mqe.manifest import read_json
 from mqe.tasks.episode_report import interval_key, with_interval
 
 # The calculator's metrics in a run folder, as ``make train`` names the file.
@@ -28,7 +27,7 @@ _STYLE = (
     "h2{margin-top:2em}"
     "@media print{h2{break-after:avoid}figure,tr{break-inside:avoid}}"
 )
-_BANDS = "Lines are interquartile means over runs, bands their 95 % stratified bootstrap intervals."
+_BANDS = "Lines are interquartile means over runs, bands their 95 % bootstrap intervals."
 _SHARE = "share (95 % interval)"
 
 
@@ -90,7 +89,7 @@ def _measured(logs: Sequence[RunLog]) -> list[str]:
     """Return the rates in the runs' ``evaluation.json`` as a table."""
     rows = []
     for log in logs:
-        metrics = _read_metrics(log)
+        metrics = read_json(log.folder / EVALUATION)
         rows += _rates(str(log.folder), metrics)
         scripts = metrics.get("baselines")
         if isinstance(scripts, dict):
@@ -100,15 +99,6 @@ def _measured(logs: Sequence[RunLog]) -> list[str]:
         return []
     table = _html_table(["run", "rate", _SHARE, "episodes"], rows)
     return ["<h2>Measured by the calculator</h2>", table]
-
-
-def _read_metrics(log: RunLog) -> dict[str, Any]:
-    """Return a run's calculator metrics, none without such a file."""
-    try:
-        metrics = json.loads(read_text(log.folder / EVALUATION))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return metrics if isinstance(metrics, dict) else {}
 
 
 def _rates(team: str, metrics: Any) -> list[list[object]]:

@@ -58,15 +58,10 @@ class RunLog:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs for one curve. Runs in a stratum differ in their seeds only."""
+    """Runs for one curve, which differ in their seeds only."""
 
     name: str
-    strata: tuple[tuple[RunLog, ...], ...]
-
-    @property
-    def runs(self) -> tuple[RunLog, ...]:
-        """Runs in all strata."""
-        return tuple(log for stratum in self.strata for log in stratum)
+    runs: tuple[RunLog, ...]
 
     @property
     def label(self) -> str:
@@ -104,9 +99,8 @@ def groups(logs: Sequence[RunLog]) -> list[Group]:
         shared = {key: value for key, value in log.settings.items() if not _is_own(key)}
         members.setdefault(repr(shared), []).append(log)
 
-    strata = [tuple(several) for several in members.values()]
-    names = _names([stratum[0] for stratum in strata])
-    return [Group(name, (stratum,)) for name, stratum in zip(names, strata, strict=True)]
+    names = _names([runs[0] for runs in members.values()])
+    return [Group(name, tuple(runs)) for name, runs in zip(names, members.values(), strict=True)]
 
 
 def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
@@ -132,20 +126,12 @@ def band(group: Group, tag: str, against: str) -> Band | None:
     start = max(x[0] for x in xs)
     end = min(x[-1] for x in xs)
     grid = np.linspace(start, max(end, start), NUM_POINTS)
-    strata = [
-        np.stack(
-            [
-                np.interp(grid, getattr(log.curves[tag], against), log.curves[tag].values)
-                for log in stratum
-            ],
-            axis=1,
-        )
-        for stratum in group.strata
-    ]
-    mean = interquartile_mean(np.concatenate(strata, axis=1))
+    values = [np.interp(grid, x, curve.values) for x, curve in zip(xs, curves, strict=True)]
+    values = np.stack(values, axis=1)
+    mean = interquartile_mean(values)
     if len(curves) == 1:
         return Band(grid, mean, mean, mean)
-    return Band(grid, mean, *bootstrap_interval(strata))
+    return Band(grid, mean, *bootstrap_interval([values]))
 
 
 def _is_own(key: str) -> bool:

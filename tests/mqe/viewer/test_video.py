@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 
 import imageio.v3 as iio
@@ -42,7 +43,7 @@ class Still:
 
 
 @pytest.fixture
-def no_choice_yet(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def no_choice_yet(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     chosen = choose_backend() if choose_backend.cache_info().currsize else None
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     choose_backend.cache_clear()
@@ -263,12 +264,12 @@ def test_a_film_is_an_mp4(tmp_path) -> None:
 
 
 def test_a_recording_keeps_whole_episodes_and_their_outcomes(monkeypatch) -> None:
-    monkeypatch.setattr(recording, "outcome_words", lambda env, world, valid: f"world {world}")
+    monkeypatch.setattr(recording, "_outcome", lambda env, valid: f"valid {valid}")
     env = make_env(2, episode_length_s=0.1, decision_period=1)
     taken = Recording(env, 2)
     with env.observed_by(taken):
         first = taken.play(Still())
         cut = taken.play(Still(), most_states=2)
-    assert (len(first.states), first.outcome) == (1 + 2, "world 0")
+    assert (len(first.states), first.outcome) == (1 + 2, "valid True")
     assert (len(cut.states), cut.outcome) == (2, "")
     assert not np.array_equal(first.states[-1].qpos, cut.states[0].qpos)

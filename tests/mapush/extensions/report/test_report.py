@@ -46,7 +46,11 @@ def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
 
 
 def test_a_band_is_over_the_seeds_and_ends_with_the_shortest(tmp_path) -> None:
-    names = (("a", 1, 0.2, [0.0, 2.0, 4.0]), ("b", 2, 0.2, [2.0, 4.0]), ("c", 1, 0.1, [9.0, 9.0]))
+    names: Any = (
+        ("a", 1, 0.2, [0.0, 2.0, 4.0]),
+        ("b", 2, 0.2, [2.0, 4.0]),
+        ("c", 1, 0.1, [9.0, 9.0]),
+    )
     logs = [read_run(make_run(tmp_path / name, *more)) for name, *more in names]
     first, second = groups(logs)
     assert (first.name, second.name) == ("happo, clip_param=0.2", "happo, clip_param=0.1")
@@ -98,7 +102,7 @@ def test_a_curve_is_named_by_algorithm_and_preset(tmp_path, command, label) -> N
 
 def test_success_has_the_axis_of_a_share(tmp_path) -> None:
     curve = Curve(np.array([0.0, 2e6]), np.array([0.0, 60.0]), np.array([0.1, 0.2]))
-    group = Group("a", ((RunLog(tmp_path, {}, {figures.SUCCESS: curve}),),))
+    group = Group("a", (RunLog(tmp_path, {}, {figures.SUCCESS: curve}),))
     figure = figures.curves([group], {figures.SUCCESS: "success rate"})
     assert figure is not None
     assert figure.axes[0].get_ylim() == (0.0, 1.0)
@@ -106,7 +110,7 @@ def test_success_has_the_axis_of_a_share(tmp_path) -> None:
 
 def test_a_rate_of_zero_is_drawn_over_the_axis(tmp_path) -> None:
     curve = Curve(np.array([0.0, 2e6]), np.array([0.0, 60.0]), np.array([0.0, 0.0]))
-    group = Group("a", ((RunLog(tmp_path, {}, {figures.SUCCESS: curve}),),))
+    group = Group("a", (RunLog(tmp_path, {}, {figures.SUCCESS: curve}),))
     figure = figures.curves([group], {figures.SUCCESS: "success rate"})
     assert figure is not None
     panel = figure.axes[0]
