@@ -10,8 +10,16 @@ from torch import Tensor
 
 from harl_mapush.evaluation.push_watcher import PushWatcher
 from mqe.env.environment import MultiAgentEnv
+from mqe.tasks.episode_report import Metrics
 
 Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
+
+
+@torch.no_grad()
+def evaluate(env: MultiAgentEnv, policy: Policy) -> Metrics:
+    """Measure a policy over each environment's first episode, by the task's report."""
+    episodes = first_episodes(env, policy)
+    return env.report.metrics(episodes, env.max_episode_length * env.step_dt, env.step_dt)
 
 
 @torch.no_grad()

@@ -11,12 +11,11 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from mqe.tasks.episode_report import wilson_interval
 from mqe.tasks.push import PUSH
 from mqe.tasks.push.episode_report import REPORT, describe
 from mqe.vec_env import TimeStep
-from tests.support.evaluating import evaluate
 from tests.support.pushing import make_env
 
 NAN = math.nan

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import tensor
 
-from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from harl_mapush.evaluation.push_watcher import PushWatcher
-from tests.support.evaluating import evaluate
 from tests.support.pushing import make_env
 
 

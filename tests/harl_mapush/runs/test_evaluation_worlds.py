@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import config, test, train, viewing
+from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.runs import checkpoint, evaluation_worlds
@@ -24,7 +25,6 @@ from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.world.scene import GRAVITY
-from tests.support.evaluating import evaluate
 from tests.support.tiny_runs import TINY
 
 SIM = {"name": "mujoco", "device": "cpu", "num_threads": 1}

@@ -12,6 +12,7 @@ import torch
 from torch import tensor
 
 from harl_mapush import config, test
+from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
@@ -24,7 +25,6 @@ from mqe.viewer.recording import Recording
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.mapush.extensions.navigate.navigating import MAP, navigate_setup
-from tests.support.evaluating import evaluate
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
