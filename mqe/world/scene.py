@@ -31,7 +31,7 @@ from mqe.world.obstacles import (
 )
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
-from mqe.world.robots.robot import LEGS
+from mqe.world.robots.robot import LEGS, PLACES
 from mqe.world.state import VELOCITY, SceneState
 from mqe.world.things import Thing, Things, add_rope, add_thing
 
@@ -467,13 +467,12 @@ def _compile(spec: mujoco.MjSpec, obj: ObjectCfg | None) -> mujoco.MjModel:
 
 def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
     mass, com, tensor = obj.inertia(inertia)
-    moments = (tensor[0][0], tensor[1][1], tensor[2][2], tensor[0][1], tensor[0][2], tensor[1][2])
     body = spec.worldbody.add_body(
         name="object",
         pos=(0.0, 0.0, obj.spawn_height),
         mass=mass,
         ipos=com,
-        fullinertia=moments,
+        fullinertia=tensor[PLACES],
         explicitinertial=True,
     )
     body.add_freejoint(name="object/root")

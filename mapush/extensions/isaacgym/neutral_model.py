@@ -13,10 +13,14 @@ from xml.etree import ElementTree
 import mujoco
 import numpy as np
 
+from mqe.world.robots.robot import Inertial
+
 GEOMS = {
     int(getattr(mujoco.mjtGeom, f"mjGEOM_{name.upper()}")): name
     for name in ("plane", "sphere", "capsule", "cylinder", "box")
 }
+
+_MOMENTS = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
 
 
 def trees(model: mujoco.MjModel) -> list[str]:
@@ -44,22 +48,13 @@ def urdf(model: mujoco.MjModel, tree: str) -> str:
             continue
         link = add(root, "link", name=_label(model.body(body).name))
         inertial = add(link, "inertial")
-        add(inertial, "origin", xyz=model.body_ipos[body], rpy=(0.0, 0.0, 0.0))
-        add(inertial, "mass", value=model.body_mass[body])
         axes = np.zeros(9)
         mujoco.mju_quat2Mat(axes, model.body_iquat[body])
-        turn = axes.reshape(3, 3)
-        moments = turn @ np.diag(model.body_inertia[body]) @ turn.T  # along the link's axes
-        add(
-            inertial,
-            "inertia",
-            ixx=moments[0, 0],
-            iyy=moments[1, 1],
-            izz=moments[2, 2],
-            ixy=moments[0, 1],
-            ixz=moments[0, 2],
-            iyz=moments[1, 2],
-        )
+        mass, com = model.body_mass[body], model.body_ipos[body]
+        add(inertial, "origin", xyz=com, rpy=(0.0, 0.0, 0.0))
+        add(inertial, "mass", value=mass)
+        _, _, moments = Inertial.of(mass, com, axes.reshape(3, 3), model.body_inertia[body])
+        add(inertial, "inertia", **dict(zip(_MOMENTS, moments, strict=True)))
         for geom in range(
             model.body_geomadr[body], model.body_geomadr[body] + model.body_geomnum[body]
         ):

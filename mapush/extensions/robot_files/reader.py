@@ -9,7 +9,7 @@ in one plane across the hip, as in ``RobotCfg``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -285,11 +285,10 @@ class _Pose:
     def inertial(self, body: int, origin: Array) -> Inertial:
         """Return a body's inertial in a frame at ``origin`` [m]."""
         turn = self._data.ximat[body].reshape(3, 3)
-        moments = turn @ np.diag(self._model.body_inertia[body]) @ turn.T
-        com = self._data.xipos[body] - origin
-        places = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
-        values: Any = tuple(_rounded(moments[place]) for place in places)
-        return Inertial(_rounded(self._model.body_mass[body]), _vector(com), values)
+        com = _vector(self._data.xipos[body] - origin)
+        mass = _rounded(self._model.body_mass[body])
+        inertial = Inertial.of(mass, com, turn, self._model.body_inertia[body])
+        return inertial._replace(inertia=_vector(inertial.inertia))
 
     def trunk_shapes(self) -> tuple[Shape, ...]:
         """Return the trunk's collision shapes. Raise ConfigError if the file has none."""
@@ -436,7 +435,7 @@ def _rounded(value: float) -> float:
     return float(f"{float(value):.7g}")
 
 
-def _vector(values: Array) -> Any:
+def _vector(values: Iterable[float]) -> Any:
     return tuple(_rounded(value) for value in values)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mqe.config import ConfigError
 
@@ -19,8 +20,7 @@ SHAPES = {"box": 3, "sphere": 1, "capsule": 2}  # by type, the length of ``Shape
 
 Vector = tuple[float, float, float]
 # Places in a tensor (3, 3) of the moments xx, yy, zz, xy, xz, yz, and each entry's moment
-_ROWS = (0, 1, 2, 0, 0, 1)
-_COLUMNS = (0, 1, 2, 1, 2, 2)
+PLACES = ((0, 1, 2, 0, 0, 1), (0, 1, 2, 1, 2, 2))
 MOMENTS = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
 _GO1_LEG = 2.0 * 0.213  # [m] thigh and calf
 
@@ -32,7 +32,13 @@ class Inertial(NamedTuple):
 
     mass: float
     com: Vector
-    inertia: tuple[float, float, float, float, float, float]
+    inertia: tuple[float, ...]
+
+    @classmethod
+    def of(cls, mass: float, com: Vector, turn: NDArray[np.float64], moments: Any) -> Inertial:
+        """Return an inertial with principal ``moments`` (3,) along the columns of ``turn``."""
+        values = (turn @ np.diag(moments) @ turn.T)[PLACES]
+        return cls(mass, com, tuple(values.tolist()))
 
     def mirrored(self, front: int, left: int) -> Inertial:
         """Return the inertial of the leg at ``front`` and ``left`` (+1 or -1 each), mirrored from
@@ -188,5 +194,4 @@ def combine(*parts: Inertial) -> Inertial:
         total += np.array(part.inertia)[MOMENTS]
         total += part.mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
     center: Any = tuple(com.tolist())
-    moments: Any = tuple(total[_ROWS, _COLUMNS].tolist())
-    return Inertial(mass, center, moments)
+    return Inertial(mass, center, tuple(total[PLACES].tolist()))

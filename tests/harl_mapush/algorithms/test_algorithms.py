@@ -188,6 +188,7 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
     metrics = runner.algorithm.learn(runner.experience)
     assert {f"agent{i}/dist_entropy" for i in range(3)} | {"critic/value_loss"} <= set(metrics)
     assert all(torch.isfinite(value) and value.dim() == 0 for value in metrics.values())
+    assert metrics["critic/critic_grad_norm"] % 1.0 > 0.0
     changed = [
         not torch.equal(o.flat, b) for o, b in zip(runner.algorithm.optimizers, before, strict=True)
     ]

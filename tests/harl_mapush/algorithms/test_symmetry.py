@@ -1,6 +1,7 @@
 """Mirror loss for actors: hand-computed values and its effect."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +64,10 @@ def test_the_loss_is_the_squared_distance_to_the_mirror_image():
         more, torch.cat([g.reshape(-1) for g in flat]), atol=FEW_STEPS, rtol=1e-4
     )
     assert torch.equal(gradients[0][1], gradients[1][1])  # the policy loss is reported without it
+    # The divergence is that of rows, whose actions' probabilities multiply.
+    log_probs = losses.gaussian_log_prob(batch.actions, actor(batch.obs), actor.std())
+    log_ratio = (log_probs - batch.log_probs).sum(-1)
+    torch.testing.assert_close(stats.kl, (log_ratio.exp() - 1.0 - log_ratio).mean())
 
 
 def test_steps_on_it_make_a_policy_symmetric():
@@ -93,7 +98,7 @@ def test_steps_on_it_make_a_policy_symmetric():
     ],
 )
 def test_what_cannot_be_mirrored_is_refused(name, network, mirror, complaint):
-    entry = ALGORITHMS[name]
+    entry: Any = ALGORITHMS[name]
     spec = TeamSpec((3, 3), (2, 2), 4, "EP", Symmetries(mirror))
     with pytest.raises(ValueError, match=f"mirror_loss_coef must be 0, not 0.5: .*{complaint}"):
         entry.cls(entry.cfg(mirror_loss_coef=0.5), NetworkCfg(**network), spec)

@@ -139,12 +139,13 @@ def test_stops_when_all_are_done() -> None:
     assert env.resting.all()
 
 
-def test_an_episode_that_a_collapse_ended_is_no_time_out() -> None:
+def test_an_episode_that_a_collapse_ended_is_no_time_out_nor_is_a_success() -> None:
     # The collapse of the time-out, if it does not end episodes, is one more thing to know about it.
-    for time, timeouts in ((0.12, 0.0), (0.20, 1.0)):
+    # Nor may a success end episodes.
+    for time, success, timeouts in ((0.12, 0.0, 0.0), (0.20, 0.0, 1.0), (0.20, 1.0, 0.0)):
         values = {name: tensor(values)[5:6] for name, values in FIRST.items()}
         values |= {"collapse": tensor([1.0]), "episode_time_s": tensor([time])}
-        values |= {"broken": tensor([False])}
+        values |= {"broken": tensor([False]), "success": tensor([success])}
         metrics = REPORT.metrics(values, time_limit_s=0.20, step_dt=0.02)
         assert (metrics["collapse_rate"], metrics["timeout_rate"]) == (1.0, timeouts)
 

@@ -197,7 +197,8 @@ def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
     env.reset()
     state = env.state.like(env.state.rows.clone())
     state.contact_force[:] = tensor([20.0, 0.0, 0.0])
-    step: Any = SimpleNamespace(state=state, part_force=None)
+    upwards = tensor([3.0, 4.0, 12.0]).expand(3, 2, 3, 3)
+    step: Any = SimpleNamespace(state=state, part_force=upwards)
     for _ in range(2):
         for _ in range(4):
             watcher.on_physics_step(step)
@@ -207,6 +208,7 @@ def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
     assert episodes["pushing_agent0"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
     assert episodes["team_pushing"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
     assert episodes["end_distance"].isnan().tolist() == [False, True, False]
+    assert watcher._totals.robots[-1, :, 0].tolist() == pytest.approx([40 * DT, 0.0, 20 * DT])
     env.close()
 
 

@@ -64,11 +64,19 @@ def stay(task: PushTask, state: SceneState, steps: int) -> None:
         task.evaluate(state, state)
 
 
-@pytest.mark.parametrize("observation", ["sincos", "reference", "sets"])
-def test_a_perfect_sensor_in_an_open_view_gives_the_exact_observation(observation) -> None:
+@pytest.mark.parametrize(
+    ("observation", "more"),
+    [
+        ("sincos", {}),
+        ("sincos", {"goal_heading": 0.4, "observes_heading": True}),
+        ("reference", {}),
+        ("sets", {}),
+    ],
+)
+def test_a_perfect_sensor_in_an_open_view_gives_the_exact_observation(observation, more) -> None:
     """A robot then knows all but the hidden part of the outline."""
-    task, _ = begin(observation=observation)
-    exact = make_task(1, 2, observation=observation)
+    task, _ = begin(observation=observation, **more)
+    exact = make_task(1, 2, observation=observation, **more)
     state = scene()
     stay(task, state, 2)
     obs, critic = task.observe(state, task.memory)
@@ -186,9 +194,10 @@ def test_dropouts_come_in_bursts_of_the_mean_time_and_share() -> None:
     assert float(dropped.sum() / begins) == pytest.approx(4.0, abs=0.3)
 
 
-def test_a_dropped_body_is_not_detected() -> None:
+def test_a_dropped_body_is_not_detected(monkeypatch) -> None:
     task, senses = begin()
-    senses._drop = lambda is_new, drawn: senses._is_dropped[:, :, 0].fill_(True)
+    dropped = senses._is_dropped[:, :, 0]
+    monkeypatch.setattr(senses, "_drop", lambda is_new, drawn: dropped.fill_(True))
     stay(task, scene(), 3)
     assert senses._recollection.freshness[0, 0].tolist() == [0.0, pytest.approx(1.0, abs=0.01)]
 
