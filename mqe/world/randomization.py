@@ -290,7 +290,7 @@ class Randomization:
         has_absent = largest > 0 or "absent" in cfg.lost_robots
         if has_absent and scene.things is not None and scene.things.has_ropes:
             raise ConfigError(
-                "env.randomize: a robot on a rope cannot stand 10 m away; leave absent_robots at "
+                "env.randomize: a tied robot cannot stand 10 m away; leave absent_robots at "
                 "[0, 0], and absent out of lost_robots"
             )
         longest = bounds(cfg.freeze_time)[1]

@@ -33,7 +33,7 @@ from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
 from mqe.world.robots.robot import LEGS, PLACES
 from mqe.world.state import VELOCITY, SceneState
-from mqe.world.things import Thing, Things, add_rope, add_thing
+from mqe.world.things import Thing, Things, add_thing, tie
 
 PHYSICS_DT = 0.005  # [s]
 DECIMATION = 4  # physics steps a control step
@@ -244,7 +244,7 @@ def build_scene(
         if thing.hook:
             for i, robot in enumerate(team):
                 reach = robot.legs[0].hip_pos[0] if robot.legs else max(robot.wheels)[0]
-                add_rope(spec, thing, f"robot{i}/trunk", (-reach, 0.0, 0.0))
+                tie(spec, thing, i, reach)
     model = _compile(spec, obj)
     return Scene(
         model,

@@ -36,7 +36,8 @@ class Thing:
     """Bodies of an MJCF file in a scene, ``<name>/<name in the file>``.
 
     A joint without a name gets its body's name. A rope of ``rope`` [m] ties every robot's trunk to
-    the site ``hook``.
+    the site ``hook``, in which ``{}`` is the robot's number. Without a length the trunk's rear is
+    welded to the site, whose x axis is the robot's.
     """
 
     name: str
@@ -74,17 +75,24 @@ def add_thing(spec: mujoco.MjSpec, thing: Thing, collision: int, hits: int) -> N
     spec.attach(child, prefix=f"{thing.name}/", frame=spec.worldbody.add_frame())
 
 
-def add_rope(spec: mujoco.MjSpec, thing: Thing, trunk: str, pos: Sequence[float]) -> None:
-    """Tie ``trunk``, at ``pos`` (3,) [m] in its frame, to the thing's hook."""
-    hook = f"{thing.name}/{thing.hook}"
-    if spec.site(hook) is None:
-        prefix = f"{thing.name}/"
-        sites = ", ".join(site.name for site in spec.sites if site.name.startswith(prefix))
-        raise thing.error(f"it has no site {hook} (it has: {sites or 'none'}); name one in hook")
-    if thing.rope <= 0.0:
-        raise thing.error(f"a rope of {thing.rope:g} m has no length; say rope=1.0")
+def tie(spec: mujoco.MjSpec, thing: Thing, robot: int, reach: float) -> None:
+    """Rope or weld a robot's trunk, ``reach`` [m] behind its origin, to the thing's hook."""
+    prefix = f"{thing.name}/"
+    hook = prefix + thing.hook.replace("{}", str(robot))
+    sites = [site.name for site in spec.sites if site.name.startswith(prefix)]
+    if hook not in sites:
+        raise thing.error(unknown("hook", hook, sites))
+    is_welded = thing.rope <= 0.0
+    if is_welded and any(weld.name2 == hook for weld in spec.equalities):
+        raise thing.error(f"two robots welded to {hook} overlap; say hook='hook{{}}', or rope=1.0")
+    trunk = f"robot{robot}/trunk"
     start = f"{trunk}-{hook}"
-    spec.body(trunk).add_site(name=start, pos=pos)
+    spec.body(trunk).add_site(name=start, pos=(-reach, 0.0, 0.0))
+    if is_welded:
+        spec.add_equality(
+            type=mujoco.mjtEq.mjEQ_WELD, objtype=mujoco.mjtObj.mjOBJ_SITE, name1=start, name2=hook
+        )
+        return
     rope = spec.add_tendon(name=start, limited=True, range=(0.0, thing.rope), width=0.008)
     rope.wrap_site(start)
     rope.wrap_site(hook)

@@ -27,9 +27,8 @@ def description_file(name: str) -> Path:
             raise ConfigError(
                 f"{robot} is not in the package; `python -m {PACKAGE} list` prints the names"
             ) from None
-        reason = reason_of(error)
         raise ConfigError(
-            f"{robot} was not downloaded ({reason}); try again, or name its file"
+            f"{robot} was not downloaded ({reason_of(error)}); try again, or name its file"
         ) from None
     for kind in ("MJCF_PATH", "URDF_PATH"):
         if hasattr(description, kind):

@@ -64,9 +64,9 @@ def read_maker_file(path: Path) -> MakerFile:
 
 
 def _unreadable(path: Path, error: Exception) -> ConfigError:
-    reason = reason_of(error)
     return ConfigError(
-        f"robot file {path}: MuJoCo does not read it ({reason}); name an MJCF or a plain URDF"
+        f"robot file {path}: MuJoCo does not read it ({reason_of(error)}); name an MJCF or a plain "
+        "URDF"
     )
 
 

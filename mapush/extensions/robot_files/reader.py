@@ -165,7 +165,7 @@ def _standing(file: MakerFile, pose: _Pose, notes: list[str], **numbers: Any) ->
         **numbers,
     )
     model = file.model
-    num_shapes = sum(_collides(model, geom) for geom in range(model.ngeom))
+    num_shapes = np.count_nonzero(model.geom_contype | model.geom_conaffinity)
     num_boxes = len(cfg.trunk_shapes) + sum(len(link) for leg in cfg.legs for link in leg.shapes)
     first = f"{cfg.mass:.2f} kg; {num_boxes} boxes for {num_shapes} shapes, feet and wheels counted"
     return RobotFile(stand(cfg, notes), (first, *notes))
@@ -255,13 +255,8 @@ def _foot(file: MakerFile, data: mujoco.MjData, calf: int, knee: Array) -> int:
 
 def _shapes(model: mujoco.MjModel, body: int) -> list[int]:
     """Return the colliding geoms of a body."""
-    first = int(model.body_geomadr[body])
-    geoms = range(first, first + int(model.body_geomnum[body]))
-    return [geom for geom in geoms if _collides(model, geom)]
-
-
-def _collides(model: mujoco.MjModel, geom: int) -> bool:
-    return bool(model.geom_contype[geom] or model.geom_conaffinity[geom])
+    collides = (model.geom_contype | model.geom_conaffinity) > 0
+    return np.flatnonzero(collides & (model.geom_bodyid == body)).tolist()
 
 
 class _Pose:
@@ -432,7 +427,7 @@ def _torque_limit(file: MakerFile, joint: int) -> float:
 
 def _rounded(value: float) -> float:
     """Return a number with seven significant digits, as files have them."""
-    return float(f"{float(value):.7g}")
+    return float(f"{value:.7g}")
 
 
 def _vector(values: Iterable[float]) -> Any:

@@ -182,14 +182,30 @@ def test_a_rope_ties_every_trunk_to_the_hook() -> None:
     assert data.qvel[0] > 0.1
 
 
+def test_a_weld_holds_each_trunk_at_its_own_hook() -> None:
+    hooks = '<site name="hook0" pos="-.2 1 0"/><site name="hook1" pos="-.2 -1 0"/>'
+    yoke = f'<body name="a" pos="0 0 .3"><freejoint/><geom size=".1"/>{hooks}</body>'
+    model = build_scene(2, None, things=[Thing("yoke", world(yoke), hook="hook{}")]).model
+    data = mujoco.MjData(model)
+    for robot, start in enumerate(model.jnt_qposadr[model.jnt_type == 0][:2]):
+        data.qpos[start : start + 3] = (0.0, 1.0 - 2.0 * robot, 0.3)
+    data.qvel[model.joint("yoke/a").dofadr[0]] = 1.0
+    mujoco.mj_step(model, data, 40)
+    for robot in range(2):
+        trunk = f"robot{robot}/trunk"
+        hook = f"yoke/hook{robot}"
+        rear = data.site(f"{trunk}-{hook}")
+        assert np.allclose(rear.xpos, data.site(hook).xpos, atol=0.02)
+        assert np.allclose(rear.xmat, data.site(hook).xmat, atol=0.02)
+        assert data.body(trunk).xpos[0] > 0.02
+
+
 @pytest.mark.parametrize("lost", [{"absent_robots": (0, 1)}, {"lost_robots": ("absent",)}])
 def test_no_robot_on_a_rope_stays_away(lost: dict[str, Any]) -> None:
     cfg = RandomizationCfg(**lost)
     for hook in ("hook", ""):
         scene = build_scene(2, None, things=[Thing("chest", CHEST, hook=hook, rope=3.0)])
-        refusal = pytest.raises(
-            ConfigError, match="a robot on a rope cannot stand 10 m away; leave"
-        )
+        refusal = pytest.raises(ConfigError, match="a tied robot cannot stand 10 m away; leave")
         with refusal if hook else nullcontext():
             Randomization(cfg, scene, (1, 2, 3), 100, Streams(0, 1, "cpu"))
 
@@ -205,12 +221,13 @@ def test_a_thing_lies_on_a_kerb() -> None:
 
 def test_an_unknown_hook_is_told_the_sites_of_its_own_thing() -> None:
     things = [Thing("xx", world(free_body("a"))), Thing("x", world(free_body("a")), "hok", 1.0)]
-    with pytest.raises(ConfigError, match=r"no site x/hok \(it has: x/a-eye\)"):
+    with pytest.raises(ConfigError, match=r"unknown hook .x/hok. \(allowed: x/a-eye\)"):
         build_scene(1, None, things=things)
 
 
 PLATE = '<mesh name="plate" file="plate.obj" scale="{0} {0} {0}"/>'
 PLATED = '<body name="a"><freejoint/><geom type="mesh" mesh="plate"/></body>'
+POLE = world('<body pos="-.2 0 .4"><freejoint/><geom size=".05"/><site name="eye"/></body>')
 MOTOR = '<actuator><motor joint="a"/></actuator>'
 
 
@@ -219,8 +236,14 @@ MOTOR = '<actuator><motor joint="a"/></actuator>'
     [
         (Thing("x", world(free_body("a"), free_body("b"))), "it has several free joints"),
         (Thing("x", world('<body name="a"><freejoint/></body>')), "give every moving body a geom"),
-        (Thing("x", world(free_body("a")), "hok", 1.0), r"no site x/hok \(it has: x/a-eye\)"),
-        (Thing("x", world(free_body("a")), "a-eye"), "a rope of 0 m has no length"),
+        (
+            Thing("x", world(free_body("a")), "hok", 1.0),
+            r"unknown hook .x/hok. \(allowed: x/a-eye\)",
+        ),
+        (
+            Thing("x", world(free_body("a")), "a-eye"),
+            "two robots welded to x/a-eye overlap; say hook=",
+        ),
         (Thing("x", world(PLATED, more=f"<asset>{PLATE.format(1)}</asset>")), "paths of meshes"),
         (Thing("robot1", world(free_body("a"))), "a word other than floor, goal, robot0, robot1"),
         (Thing("my box", world(free_body("a"))), "a word other than"),
@@ -291,12 +314,15 @@ def test_a_thing_has_no_motors_and_no_mocap_bodies(capsys) -> None:
     assert "'motorized': its actuators and mocap bodies do not move" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["open_door", "pull_sled", "two_boxes", "carry_plank"])
+@pytest.mark.parametrize(
+    "name", ["open_door", "pull_sled", "pull_cart", "two_boxes", "carry_plank"]
+)
 def test_an_example_starts_moves_its_things_and_resumes(name: str, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     with restored_registries():
         importlib.import_module(name)
-        sys.modules.pop(name)
+        for module in (name, "pull_sled"):
+            sys.modules.pop(module, None)
         env = make_env(EnvCfg(2, 2), SimCfg("mujoco", "cpu", 1), TASKS[name].cfg(), 0)
     env.reset()
     before = env.state.thing_qpos.clone()
@@ -319,6 +345,7 @@ def test_warp_moves_things_as_mujoco_does() -> None:
     things = [
         Thing("crane", CRANE),
         Thing("chest", CHEST, hook="hook", rope=3.0),
+        Thing("pole", POLE, hook="eye"),
         Thing("stone", world(PLATED.replace('"a"', '"a" pos="-2 0 .2"'), more=tetrahedron)),
     ]
     scene = build_scene(1, None, things=things)
