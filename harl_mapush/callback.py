@@ -1,7 +1,5 @@
 """A run's hooks."""
 
-from __future__ import annotations
-
 from harl_mapush.progress import IterationReport
 
 

@@ -1,7 +1,5 @@
 """Durations in human-readable form."""
 
-from __future__ import annotations
-
 import re
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}

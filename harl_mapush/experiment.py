@@ -1,7 +1,5 @@
 """An experiment: a run from its settings to its exit code."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack
 from dataclasses import replace

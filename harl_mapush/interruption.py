@@ -5,8 +5,6 @@ signal ends it with one line after freeing them. While it learns, the iteration 
 state saved. This module is used before torch is imported, so its own imports are small.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

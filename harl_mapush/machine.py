@@ -1,7 +1,5 @@
 """A run's simulator and devices, chosen for this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A run's parts: environment, algorithm and trainer."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 

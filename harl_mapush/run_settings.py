@@ -1,7 +1,5 @@
 """A run's settings: its length, its iterations and its log."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The trainer without collectors: it collects, updates and reports in one process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

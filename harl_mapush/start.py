@@ -1,7 +1,5 @@
 """The start of a run: in a new folder, or from a saved run's state."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack

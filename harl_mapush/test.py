@@ -1,7 +1,5 @@
 """Measure or watch a trained team: ``mapush test`` and ``mapush play``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

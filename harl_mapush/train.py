@@ -1,7 +1,5 @@
 """Train a team: ``mapush train``, or ``python -m harl_mapush.train``."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The contract for trainers, and their common checks and reports."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

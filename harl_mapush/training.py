@@ -1,7 +1,5 @@
 """A training: its log, its callbacks, and its end with an exit code."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -1,7 +1,5 @@
 """Films of trained teams, ``--record``, and a viewer on a web page, ``--mode viewer``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

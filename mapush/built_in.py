@@ -4,8 +4,6 @@ Each folder has a member ``EXTENSION``. Other packages use the entry point ``map
 ``register`` does here.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping

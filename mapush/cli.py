@@ -1,7 +1,5 @@
 """The installed command: ``mapush train ...``, ``mapush test ...``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Subcommands for ``mapush``, by name."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

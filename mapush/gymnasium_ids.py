@@ -5,8 +5,6 @@
 ``make``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -1,7 +1,5 @@
 """Listings: ``mapush list`` for runs and shipped policies, ``mapush settings`` for all settings."""
 
-from __future__ import annotations
-
 import pkgutil
 import shutil
 import sys

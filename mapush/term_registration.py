@@ -3,8 +3,6 @@
 Every function raises ConfigError if the name is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

@@ -4,8 +4,6 @@ A dataclass is the schema. ``option`` declares a field with its range, and ``bui
 values against it. Every error is one line with the key, the value, the allowed values and a hint.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import errno

@@ -1,7 +1,5 @@
 """The Linux control groups (v1 or v2) of this process. Containers and Slurm set their limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The number of processor cores available to this process."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Registries open to anyone, and installed packages with entries for them."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping

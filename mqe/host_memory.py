@@ -1,7 +1,5 @@
 """Memory available to this process, and errors with a number that fits."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Policies on the Hugging Face Hub, named ``hub:USER/TEAM``, with weights as safetensors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mqe.config import ConfigError, import_extra, reason_of

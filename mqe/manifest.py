@@ -5,8 +5,6 @@ without this check, except shipped ones. ``python -m mqe.manifest FOLDER ...`` r
 for shipping a policy.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Lines for the user, each written once."""
 
-from __future__ import annotations
-
 import functools
 import sys
 

@@ -1,7 +1,5 @@
 """Policies shipped with the package, named ``pretrained:NAME`` in settings and flags."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

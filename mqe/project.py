@@ -1,7 +1,5 @@
 """The package's origin: the only file to change for a publication."""
 
-from __future__ import annotations
-
 URL = "URL"  # the repository's address, a placeholder before a publication
 INDEX_NAME: str | None = None  # the name on the package index, None before a publication
 

@@ -1,7 +1,5 @@
 """Files of tensors, read without executing or trusting their contents."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 import zipfile

@@ -4,8 +4,6 @@ Its users are the trainers, checkpoints and evaluation. A block is T decisions. 
 A agents, O obs size, U action size, R recurrent layers, H hidden size.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from torch import Tensor, nn

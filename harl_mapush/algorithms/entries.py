@@ -4,8 +4,6 @@ A new algorithm here needs its file, a line below and a section in
 ``docs/background/algorithms.md``. An outside algorithm uses ``mapush.register_algorithm``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """HAA2C (Zhong et al. 2024): HAPPO's sequential updates with an unclipped surrogate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -3,8 +3,6 @@
 Each update is corrected for the updates before it by the factor of their probability ratios.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

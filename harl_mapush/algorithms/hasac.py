@@ -3,8 +3,6 @@
 Each actor is updated with the new actions of the actors before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """IPPO (de Witt et al. 2020): MAPPO with a critic of each agent's own observation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """MAPPO (Yu et al. 2022): independent or shared actors and a centralised critic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ environments, A agents, O obs size, U action size, B batch rows, G critic views 
 states).
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Sequence

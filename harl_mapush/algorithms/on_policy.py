@@ -4,8 +4,6 @@ An algorithm is a subclass with its own ``update_actors``. T decisions, N enviro
 obs size, U action size, V values per environment, R recurrent layers, H hidden size.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from functools import partial
 from typing import Any

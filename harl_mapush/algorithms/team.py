@@ -3,8 +3,6 @@
 N environments, A agents, U action size, V learned rewards per environment.
 """
 
-from __future__ import annotations
-
 from abc import ABC
 from collections.abc import Callable
 from functools import partial

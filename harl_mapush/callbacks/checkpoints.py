@@ -1,7 +1,5 @@
 """Checkpoints during the training, and the end of a run if they cannot be written."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

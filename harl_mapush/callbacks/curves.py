@@ -1,7 +1,5 @@
 """TensorBoard files with a run's curves. A full disk or a lost folder does not end the run."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The early end of a run by a signal or the time limit, after its state is saved."""
 
-from __future__ import annotations
-
 import signal
 
 from harl_mapush.callback import Callback

@@ -1,7 +1,5 @@
 """The log of a run: progress lines, and curves for TensorBoard."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

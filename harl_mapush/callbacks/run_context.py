@@ -1,7 +1,5 @@
 """A run's parts for callbacks, and the registry for users' callbacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

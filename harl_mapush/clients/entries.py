@@ -5,8 +5,6 @@ To add a client here, write its file and a line below. To add one from outside, 
 ``mapush.register_client``.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

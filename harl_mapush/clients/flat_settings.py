@@ -4,8 +4,6 @@ Our settings have sections and dotted names (``env.num_envs``). HARL has one lev
 (``n_threads``, ``object``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Worlds under Gymnasium's contracts. The robots of a team are one agent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -1,7 +1,5 @@
 """The trainer with collectors: other processes collect, and the learner keeps pace with them."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Mapping, Sequence

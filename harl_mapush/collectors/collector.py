@@ -3,8 +3,6 @@
 It knows neither processes nor pipes. Its caller has the weights and the blocks.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast

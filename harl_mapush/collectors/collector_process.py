@@ -1,7 +1,5 @@
 """The process of a collector. It ends with the learner's process."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import time

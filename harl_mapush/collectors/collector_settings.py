@@ -1,7 +1,5 @@
 """The settings of a run with collectors: their checks and automatic values."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -3,8 +3,6 @@
 K collectors, B blocks and N environments for each, T decisions in a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ collector dies or hangs.
 A collector without a free block waits. Nothing is dropped.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from dataclasses import dataclass, field

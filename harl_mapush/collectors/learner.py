@@ -4,8 +4,6 @@ Algorithms with the setting ``takes_collectors`` fulfil it. N environments, A ag
 action size, G critic views.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from torch import Tensor

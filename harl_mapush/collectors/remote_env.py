@@ -1,7 +1,5 @@
 """The collectors' worlds in the learner's process: their sizes."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

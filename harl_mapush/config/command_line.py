@@ -1,7 +1,5 @@
 """The command line of every program: parser, flags and exit codes."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

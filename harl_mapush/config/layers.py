@@ -1,7 +1,5 @@
 """Layers of settings: later layers win, and the result is checked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """Other libraries' names for our settings, as hints to users, and their settings files."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """Run files, and the presets among them: those in the package."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """The sections of a run's settings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any
 

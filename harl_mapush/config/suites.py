@@ -1,7 +1,5 @@
 """Suites: tests as data, in files with worlds, watchers, policies, episodes and seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

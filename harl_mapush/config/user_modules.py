@@ -1,7 +1,5 @@
 """The user's modules, named by ``--import``."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -6,8 +6,6 @@ uses its own rows. So generators are in the same state on all ranks, and results
 the worlds' distribution.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping

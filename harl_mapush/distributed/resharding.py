@@ -1,7 +1,5 @@
 """Saved worlds redistributed over another number of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

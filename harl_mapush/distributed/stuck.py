@@ -4,8 +4,6 @@ A message between GPUs has no end without the other rank, and Python's signal ha
 main thread. ``torchrun``, or NCCL after its own time, would end the rank without a word.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

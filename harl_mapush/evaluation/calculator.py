@@ -1,7 +1,5 @@
 """The calculator: a policy's metrics over the first episode of every environment."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

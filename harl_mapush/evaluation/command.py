@@ -1,7 +1,5 @@
 """The calculator of ``mapush test``: measures a policy, and prints or writes its metrics."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

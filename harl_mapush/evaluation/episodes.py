@@ -4,8 +4,6 @@ Worlds come in blocks of ``blocks.SIZE``: a seed's world k is row k % SIZE in bl
 Blocks are always played whole, with surplus worlds paused.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

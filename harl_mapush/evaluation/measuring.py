@@ -1,7 +1,5 @@
 """Metrics of episodes, pooled and by seed, and as text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Policies without training: zero actions, random actions, and each task's scripts."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import cast

@@ -11,8 +11,6 @@ velocities belong to the start of the step. Definitions:
 - The *useful* force is the component from the object towards the goal, negative away from it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

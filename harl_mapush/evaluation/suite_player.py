@@ -1,7 +1,5 @@
 """The player for suites: a team, its comparisons, its conditions, or all checkpoints in a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -4,8 +4,6 @@ A block is T decisions. N environments, A agents, O obs size, U action size, R r
 hidden size.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor

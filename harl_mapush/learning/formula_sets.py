@@ -1,7 +1,5 @@
 """Variants of the learning formulas by name, the values of ``algorithm.compat``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple

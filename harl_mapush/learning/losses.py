@@ -3,8 +3,6 @@
 Results are per row, so a caller can cut a batch into tiles.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ Rows are laid out (L, B, ...): L consecutive decisions of a chunk (1 without rec
 R recurrent layers, H hidden size, O obs size, S state size, U action size.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

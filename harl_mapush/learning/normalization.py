@@ -1,7 +1,5 @@
 """Normalisation of values, returns and advantages by their statistics."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Adam over one flat tensor. A network's parameters are views into it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings for networks and algorithms. Only registries are imported."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 

@@ -1,7 +1,5 @@
 """``MAPushHAPPORunner``, upstream HARL's runner of HAPPO in these environments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from harl_mapush.clients.harl.harl_registration import import_runner

@@ -6,8 +6,6 @@ each file's checksum. No code is unpickled here. Other kinds of checkpoint from 
 ``FORMATS`` can be evaluated as well.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Files safe from a power loss: flushed to the disk before and after their renaming."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The settings of evaluation worlds, and their differences from a team's training worlds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@
 formats, are described in memory when a controller or the calculator asks for their policy.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Sequence

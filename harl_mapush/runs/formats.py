@@ -3,8 +3,6 @@
 Extensions and users' modules register theirs with ``mapush.register_format``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol

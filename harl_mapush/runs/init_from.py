@@ -1,7 +1,5 @@
 """A new run's initial networks and settings from a checkpoint (``runner.init_from``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files and policies named in a run's settings: absolute paths and digests."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ The file has the run's id and every start. A training process compares the id wi
 writes. So the process notices if another run has taken its folder.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import re

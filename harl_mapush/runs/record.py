@@ -1,7 +1,5 @@
 """A run's record in its folder: settings, origin and checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The state is ``training_state.pt`` in a checkpoint. The settings are the run's ``config.yaml``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

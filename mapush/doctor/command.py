@@ -4,8 +4,6 @@ The check stops at the first failure and prints a hint for the user. Exit code 0
 1: a stage failed. 2: the command line was wrong.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The doctor's stages, from versions to pictures. Each uses the results of earlier ones."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -6,8 +6,6 @@ The exported files need ONNX Runtime, and MuJoCo for the scene, but not this lib
 (``examples/exported_team.py``).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """JSON description of an exported team: inputs, outputs, robots, motors, rates and versions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

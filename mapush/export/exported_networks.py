@@ -3,8 +3,6 @@
 Shapes: B batch rows, O observation size, J joints, M memory size.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Export forms, by their names for ``mapush export --for``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Networks of an exported policy, each with example inputs and its contract."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """ONNX files: write a network, run the file, and compare the two."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folder of an export: networks, their contract, the scene and the episodes' initial layouts."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

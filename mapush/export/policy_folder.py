@@ -5,8 +5,6 @@ checkpoints is then mostly nearer to the optimum than a single one (B. T. Polyak
 "Acceleration of Stochastic Approximation by Averaging", 1992).
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace

@@ -2,8 +2,6 @@
 steps.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from torch import Tensor

@@ -7,8 +7,6 @@ every product has one block's rows. A world then has equal results with any othe
 world stays at its row within a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ Controllers, the calculator, films and exports read nothing else. The members of
 read other folders.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From velocity commands to joint targets: frozen gaits, and wheels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ another. A GRU has a memory. Letters: N worlds, A robots, B rows, O observation 
 M memory size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

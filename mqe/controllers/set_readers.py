@@ -5,8 +5,6 @@ nor absent entities affect the features, so one network reads sets with any numb
 entities, K features per entity, W width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The trot below learned gaits: observation, action and memory of a gait policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

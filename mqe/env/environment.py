@@ -18,8 +18,6 @@ is_observable  the decision's last state can be observed: valid, and within its 
 A world not running at the end of a decision begins its next episode.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

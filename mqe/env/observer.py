@@ -1,7 +1,5 @@
 """Hooks of an environment: physics steps and control steps."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from mqe.sim.simulator import Simulator

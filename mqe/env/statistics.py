@@ -1,7 +1,5 @@
 """Metrics for finished episodes, in a bounded ring on the device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

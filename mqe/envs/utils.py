@@ -1,7 +1,5 @@
 """``make_mqe_env``, as scripts for MQE and MAPush call it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

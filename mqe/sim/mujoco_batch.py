@@ -1,7 +1,5 @@
 """The CPU simulator: MuJoCo's own batch of worlds on a thread pool."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Warp's kernels run on torch's current stream, also inside a CUDA graph that torch captures.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """The contract between a simulator and the environment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

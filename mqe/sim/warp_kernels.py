@@ -1,7 +1,5 @@
 """Kernels for the GPU simulator's step, compiled and loaded in parallel."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Reports on a task's episodes: in training, by the calculator, and in films."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The contract between a task and the environment, in tensors and never in simulators."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

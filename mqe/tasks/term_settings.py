@@ -1,7 +1,5 @@
 """Settings for the choice and weights of a task's terms, and the resulting lists."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Cameras for films and pictures: robots, object and goal stay in view."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

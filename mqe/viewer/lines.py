@@ -1,7 +1,5 @@
 """Drawings in a scene: velocity commands as arrows, the object's path and its planned path."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@ Additions have no mass and no contacts. Training uses another model, so this fil
 its physics nor its speed.
 """
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any
 

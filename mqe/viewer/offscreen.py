@@ -1,7 +1,5 @@
 """Pictures without a display: a working OpenGL backend, and MuJoCo's renderer for a scene."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

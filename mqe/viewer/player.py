@@ -1,7 +1,5 @@
 """Player for episodes at a chosen speed, in an environment's first world."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

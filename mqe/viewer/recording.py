@@ -1,7 +1,5 @@
 """Episodes simulated for a film: the drawn states of an environment's first world."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A film is made in two passes: the episodes are simulated and their states kept, 
 drawn.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Delays: a history of values for every world, and joint targets on their way to the motors."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

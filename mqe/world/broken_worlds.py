@@ -4,8 +4,6 @@ Finite values may still be nonsense: a robot a kilometre away, a knee bent three
 world beyond any limit is broken: it is reset, counted and left out of the learning.
 """
 
-from __future__ import annotations
-
 import mujoco
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Collapse of a robot: a low trunk, or a knee, thigh or trunk resting on the floor."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Model fields with a value for each world. N worlds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

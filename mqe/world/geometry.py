@@ -6,8 +6,6 @@ as R = Rz(yaw) Ry(pitch) Rx(roll). On a GPU every tensor operation costs the sam
 one operation over a table wherever possible.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache, reduce
 

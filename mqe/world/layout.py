@@ -1,7 +1,5 @@
 """A scene's initial layout for new episodes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

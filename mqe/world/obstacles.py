@@ -1,7 +1,5 @@
 """Obstacles for robots and objects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 SHAPES = {"box": 3, "post": 2}  # and how many numbers a size has

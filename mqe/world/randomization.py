@@ -5,8 +5,6 @@ every world, episode or moment draws its own value, from counter-based streams. 
 episode therefore does not depend on the number of worlds.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from itertools import chain

@@ -4,8 +4,6 @@ All worlds share one model with ``NUM_BOXES`` boxes. Model fields give each worl
 positions, masses and friction. Missing boxes are shrunk inside the first one.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Counter-based random numbers: a draw depends on seed, world, episode and purpose only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -2,8 +2,6 @@
 dictionaries.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

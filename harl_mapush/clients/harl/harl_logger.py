@@ -1,7 +1,5 @@
 """A task's statistics and reward terms in upstream HARL's logs."""
 
-from __future__ import annotations
-
 import functools
 import math
 import sys

@@ -6,8 +6,6 @@ HARL chooses environments by name inside its modules and has no way in for other
 other name is passed to HARL's own functions.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

@@ -2,8 +2,6 @@
 runners pass it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Any

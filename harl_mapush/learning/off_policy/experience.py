@@ -1,7 +1,5 @@
 """The experience of off-policy algorithms: decisions go into the replay buffer at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@
 agents, G critic views.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

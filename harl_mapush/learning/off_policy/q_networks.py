@@ -3,8 +3,6 @@
 B rows, G critic views, A agents, O obs size, S state size, U action size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any

@@ -6,8 +6,6 @@ several processes collect, each has a ring with N environments, and the rings li
 other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Parallel work on a GPU, in a second stream."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -4,8 +4,6 @@ B batch rows, A agents, G critic views, I images: all products of the symmetries
 a team's vector components and negates some.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

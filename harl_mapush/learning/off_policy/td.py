@@ -1,7 +1,5 @@
 """Off-policy formulas: squashed Gaussians and TD targets. B rows, U action size."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@
 environments, V values per environment (1, or one per agent), U action size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

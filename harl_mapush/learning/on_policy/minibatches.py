@@ -4,8 +4,6 @@ T decisions, N environments, L consecutive decisions of a training sequence (1 w
 B sequences, R recurrent layers, H hidden size. A tile has as many rows as fit into a cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 

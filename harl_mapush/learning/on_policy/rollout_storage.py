@@ -4,8 +4,6 @@ T decisions, N environments, A agents, V values per environment (1, or A if each
 R recurrent layers, H hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Policy updates by gradient: epochs over minibatches of the surrogate objective."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Critic updates: a rollout's values, returns and advantages, and the value loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

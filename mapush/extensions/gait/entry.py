@@ -1,7 +1,5 @@
 """The velocity task: one robot learns a gait for velocity commands."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ Every world has the motors' own lag, and every robot is dropped as the push task
 ``docs/background/gait.md`` defines each metric and gives its target.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Mapping

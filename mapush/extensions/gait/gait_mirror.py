@@ -1,7 +1,5 @@
 """A gait in a mirror between left and right."""
 
-from __future__ import annotations
-
 import torch
 
 from mqe.controllers.trot import GAIT_TERMS

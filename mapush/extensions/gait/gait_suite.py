@@ -1,7 +1,5 @@
 """The suite ``gait``, the default for gaits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

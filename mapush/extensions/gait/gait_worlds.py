@@ -1,7 +1,5 @@
 """Worlds with one robot each, dropped as in the push task, under velocity commands."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

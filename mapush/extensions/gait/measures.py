@@ -1,7 +1,5 @@
 """Metrics of a recorded walk, as pure functions."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Random events in a gait's training: initial poses, commands, kicks and forces."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The velocity task's reward terms, (N, 1) at every control step, with their weights."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Settings for the velocity task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mqe.config import check_values, option

@@ -1,7 +1,5 @@
 """Terminations in the velocity task."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from mapush.extensions.gait.features import StepFeatures

@@ -3,8 +3,6 @@
 No file can execute code: JSON, YAML by the safe loader, tensors without pickled objects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

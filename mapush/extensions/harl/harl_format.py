@@ -1,7 +1,5 @@
 """Upstream HARL's ``models/`` folders as a checkpoint format. An import registers it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

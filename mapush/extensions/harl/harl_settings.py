@@ -1,7 +1,5 @@
 """Conversion of upstream HARL's settings to this project's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 Their updates are delayed, and the critics' targets are smoothed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

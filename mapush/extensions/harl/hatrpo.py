@@ -1,7 +1,5 @@
 """HATRPO (Kuba et al. 2022): HAPPO's sequence with natural gradient steps inside a trust region."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Upstream HARL's off-policy formulas, for ``algorithm.compat=harl``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

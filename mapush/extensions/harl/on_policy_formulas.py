@@ -1,7 +1,5 @@
 """Upstream HARL's formulas, for ``algorithm.compat=harl``: recorded updates agree to 1e-6."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

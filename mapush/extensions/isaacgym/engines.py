@@ -1,7 +1,5 @@
 """Isaac Gym in a separate process: the registry's entry, and its scene."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Parsing the text gives bit-identical values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import combinations
 from typing import Any

@@ -4,8 +4,6 @@ Both sides map the memory with the state, so a control step costs two short mess
 end of the process becomes a ``SimulatorError`` in one line, with the process's last output.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

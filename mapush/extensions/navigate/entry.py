@@ -1,7 +1,5 @@
 """The navigation task: a frozen team pushes an object around obstacles to its goal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

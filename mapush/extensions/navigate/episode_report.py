@@ -1,7 +1,5 @@
 """Report on navigation episodes: the calculator's metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

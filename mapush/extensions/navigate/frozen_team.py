@@ -1,7 +1,5 @@
 """A frozen team as a controller: it pushes the object to a sub-goal, with its own rate and gait."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -2,8 +2,6 @@
 object.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Observations for the navigation task's agent and critic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NUM_OBSERVED_OBSTACLES

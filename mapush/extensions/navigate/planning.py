@@ -1,7 +1,5 @@
 """The plans of a navigation task: its sub-goals, and pictures of them."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

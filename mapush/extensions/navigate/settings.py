@@ -1,7 +1,5 @@
 """Settings for the navigation task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mapush.extensions.navigate.maps.arena_map import SUFFIXES

@@ -1,7 +1,5 @@
 """A navigation task over its scene."""
 
-from __future__ import annotations
-
 import logging
 
 import torch

@@ -1,7 +1,5 @@
 """High level, task ``go1push_upper``: one agent leads a frozen team around obstacles."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

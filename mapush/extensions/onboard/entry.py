@@ -1,7 +1,5 @@
 """Registration of the onboard senses, their observation terms and suites."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from harl_mapush.config.suites import register_suite

@@ -6,8 +6,6 @@ B = A + 1 bodies, E = A entities per robot (the object, then the others), H cont
 history.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Observation terms with the time since a robot last saw a body."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -5,8 +5,6 @@ start. W worlds, A robots, E = A entities per robot (the object, then the others
 C columns.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import torch

@@ -16,8 +16,6 @@ Detection rates from 5 to 15 Hz, the camera's noise, latency, dropouts, biases a
 drift have no public figures here. Their ranges are assumptions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mqe.config import option

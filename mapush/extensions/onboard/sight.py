@@ -5,8 +5,6 @@ x, y [m] and the heading's unit vector. Every robot has its own view (N, A, B, 4
 its last frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

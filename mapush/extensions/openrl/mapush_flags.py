@@ -1,7 +1,5 @@
 """Flags of MAPush's command lines. An import registers them."""
 
-from __future__ import annotations
-
 import argparse
 
 from harl_mapush.config.other_names import (

@@ -8,8 +8,6 @@ The head includes the trainer's factor 0.5 on actions. The environment clips the
 A policy has MAPush's task and observations.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """OpenRL's ``module.pt`` as a checkpoint format. An import registers it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

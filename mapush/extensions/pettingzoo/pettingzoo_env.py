@@ -1,7 +1,5 @@
 """One world under PettingZoo's contract of parallel environments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The push task by PettingZoo's names: ``from mapush import push_v0; push_v0.parallel_env()``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """Exact observations of the push task's robots, for a teacher of robots with senses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

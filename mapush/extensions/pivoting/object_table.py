@@ -1,7 +1,5 @@
 """``mapush list objects``: each object's sliding force, and the robots' pushing force."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from mapush.extensions.pivoting.push_mechanics import least_force_of

@@ -5,8 +5,6 @@ can imitate it. It stands further left or right on the side to turn the box towa
 keeps to the side that the robots are at.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -13,8 +13,6 @@ Sanderson, "The Motion of a Pushed, Sliding Object", 1985; Goyal, Ruina and Papa
 Sliding with Dry Friction", 1991.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

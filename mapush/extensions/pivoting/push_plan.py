@@ -6,8 +6,6 @@ stand for every direction of the goal in the object frame, and for every present
 at each stand follows from ``mapush.extensions.pivoting.push_mechanics``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

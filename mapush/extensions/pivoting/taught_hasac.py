@@ -2,8 +2,6 @@
 imitates them. Robots with senses have a teacher with exact observations.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Self
 

@@ -4,8 +4,6 @@ The aggregates are those in Agarwal et al., *Deep Reinforcement Learning at the 
 Statistical Precipice* (NeurIPS 2021), and in their package rliable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command ``mapush report``: an HTML page on runs, or a figure of their curves."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

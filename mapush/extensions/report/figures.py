@@ -1,7 +1,5 @@
 """Figures about runs, drawn within ``figure_style``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure

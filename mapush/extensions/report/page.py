@@ -1,7 +1,5 @@
 """Page for ``mapush report``: HTML with all pictures inside."""
 
-from __future__ import annotations
-
 import base64
 import html
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Logs of runs: settings, curves, and groups with a common curve."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Robots by their names in the package ``robot_descriptions``."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command ``mapush robot``: a robot's data from its maker's file, for reading and as YAML."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Any

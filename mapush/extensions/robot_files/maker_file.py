@@ -1,7 +1,5 @@
 """A maker's MJCF or URDF as a compiled model with a free base, without meshes for drawing alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

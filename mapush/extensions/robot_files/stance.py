@@ -1,7 +1,5 @@
 """A robot's nominal stance, and its height when it stands there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

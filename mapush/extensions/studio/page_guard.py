@@ -6,8 +6,6 @@ every web page in a browser of this machine, also under another name for 127.0.0
 cookie, since the page requests its parts without it.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets

@@ -1,7 +1,5 @@
 """A player in MuJoCo's Studio: a page for browsers on this machine."""
 
-from __future__ import annotations
-
 import http.client
 import logging
 import os

@@ -1,7 +1,5 @@
 """Panel and camera of the viewer's page."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The page as a viewer for ``mapush play`` and ``--mode viewer``."""
 
-from __future__ import annotations
-
 from mqe.viewer.player import VIEWERS, Player
 
 

@@ -5,8 +5,6 @@ standard input is a pipe from the sweep. When the pipe is closed, also by the sw
 training saves its state and ends.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

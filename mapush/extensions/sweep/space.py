@@ -1,7 +1,5 @@
 """SPACE.yaml: a run, its varied settings, and the metric for the ranking."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

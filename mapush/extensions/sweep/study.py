@@ -3,8 +3,6 @@
 ``study.log`` is the journal. A trial with the state RUNNING was interrupted, and resumes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Trials' trainings in separate processes. Optuna follows their curves."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

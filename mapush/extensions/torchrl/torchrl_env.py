@@ -1,7 +1,5 @@
 """Worlds as a TorchRL environment: tensors stay on the simulator's device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

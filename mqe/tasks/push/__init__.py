@@ -1,7 +1,5 @@
 """The push task: a team pushes an object to a goal by commanding velocities to a frozen gait."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -1,7 +1,5 @@
 """A push task's terms before its settings choose others."""
 
-from __future__ import annotations
-
 # Imported so that all terms of the task exist.
 from mqe.tasks.push import observations as observations
 from mqe.tasks.push import rewards as rewards

@@ -5,8 +5,6 @@ set has room for ``ROOM`` robots, so all teams' observations have the same size.
 worlds, A robots, M = ``ROOM``, P outline points, E entities, K features per entity.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad

@@ -2,8 +2,6 @@
 an ending.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 

@@ -3,8 +3,6 @@
 N worlds, A robots, P = A (A - 1) / 2 pairs, B = A + 1 bodies with the object, C memory columns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cached_property

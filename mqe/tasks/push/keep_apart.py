@@ -10,8 +10,6 @@ Function Based Quadratic Programs for Safety Critical Systems", 2017) with ``gap
 barrier. Each robot in a pair limits only its own velocity.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Metrics for push episodes, and their measures per control step."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

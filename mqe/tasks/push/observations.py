@@ -10,8 +10,6 @@ Observations as sets have the same size for every team, and do not identify the 
     critic: distance to the goal, 16 points of the outline, eight robots
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Limits in the push task: a robot's posture, and the object's distance from the goal."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

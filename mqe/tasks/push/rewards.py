@@ -1,7 +1,5 @@
 """The push task's reward terms as pure functions."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

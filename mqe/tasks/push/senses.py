@@ -4,8 +4,6 @@ Extensions register models. ``task.senses`` holds a model's name and its setting
 terminations, metrics and the critic read the true scene.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 

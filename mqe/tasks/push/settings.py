@@ -1,7 +1,5 @@
 """Settings for the push task, its reward presets and its observation forms."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Terminations in the push task: conditions (N,) bool for an episode's early end."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from mqe.tasks.push.posture import Posture

@@ -1,7 +1,5 @@
 """Robots as data, and their registry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.resources import files

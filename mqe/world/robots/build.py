@@ -1,7 +1,5 @@
 """A robot's data as bodies, joints and motors of an MjSpec."""
 
-from __future__ import annotations
-
 import colorsys
 
 import mujoco

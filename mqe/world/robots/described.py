@@ -1,7 +1,5 @@
 """Robots from YAML files, in the form of ``mqe/assets/robots/go1.yaml``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Robots' MJCF and URDF files, which may come from anywhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A world's robots as tensors: constants on one device, knees, contact with the floor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

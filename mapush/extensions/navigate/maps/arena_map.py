@@ -1,7 +1,5 @@
 """One map: an arena with obstacles, the object's initial position and its goal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 All maps are known before a run starts. Every episode takes the next one.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A task's maps with their planning problem."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

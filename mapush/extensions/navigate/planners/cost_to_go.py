@@ -8,8 +8,6 @@ depend on the number of worlds.
 N worlds, H rows of cells along y and W columns along x, P points, C fields, L maps.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A planner is a function from ``Problem`` to way-points (M, P, 2), P points from 
 goal on each of M maps. The team follows these way-points. The planner ``field`` needs none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

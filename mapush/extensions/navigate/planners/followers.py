@@ -4,8 +4,6 @@ The field's follower compares straight lines to points at most ``look_ahead`` aw
 to the point and from there to the goal. The other follows way-points.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The planning problem: maps, the object's size, and the cost-to-go on a grid."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 
