@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,9 @@ def requested_film(arguments: Any) -> partial[Film] | None:
 
 def film(cfg: RunCfg, team: Path | str, record_film: partial[Film]) -> Film:
     """Film a checkpoint or a named policy."""
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    try:
+    with closing(make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)) as env:
         title = f"seed {cfg.runner.seed}"
         return record_film(env, load_policy(team, cfg, env), title=title)
-    finally:
-        env.close()
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -107,15 +105,11 @@ def watch(
     if not VIEWERS:
         raise ConfigError("--mode viewer: no viewer is installed; --record FILE.mp4 makes a film")
     show = list(VIEWERS.values())[-1]  # a user's own viewer comes after the built-in one
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    try:
-        entry = TASKS[cfg.task.name]
-        scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
-        most_episodes = math.inf if num_episodes is None else num_episodes
-        player = Player(env, _policies(cfg, team, env), scale, most_episodes)
-        return show(player, port, host)
-    finally:
-        env.close()
+    entry = TASKS[cfg.task.name]
+    scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
+    most_episodes = math.inf if num_episodes is None else num_episodes
+    with closing(make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)) as env:
+        return show(Player(env, _policies(cfg, team, env), scale, most_episodes), port, host)
 
 
 def _policies(cfg: RunCfg, team: Path | str, env: MultiAgentEnv) -> dict[str, Callable[[], Policy]]:

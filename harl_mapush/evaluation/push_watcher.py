@@ -21,7 +21,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean, rate, with_interval
 from mqe.tasks.push.features import NOSE_ANGLE
-from mqe.world.geometry import length
+from mqe.world.geometry import dot, length
 from mqe.world.objects import REST_SPEED
 from mqe.world.scene import MAX_ROBOTS, PARTS, PHYSICS_DT
 from mqe.world.state import SceneState
@@ -84,9 +84,9 @@ class PushTotals:
         """
         magnitude = length(force)
         is_pushing = magnitude > PUSH_FORCE
-        useful = (force * goal_direction.unsqueeze(2)).sum(dim=-1)
+        useful = dot(force, goal_direction.unsqueeze(2))
 
-        along = (force * ahead).sum(dim=-1)
+        along = dot(force, ahead)
         limit = math.cos(NOSE_ANGLE) * magnitude
         is_ahead = along >= limit
         is_back = along <= -limit

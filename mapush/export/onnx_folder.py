@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,7 @@ def write(request: ExportRequest) -> dict[str, float]:
     onnx_files.check_packages()
     cfg = request.cfg
     out = request.out
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    try:
+    with closing(make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)) as env:
         contract = _contract(cfg, env, request.name)
         exported = _models(cfg, request.folder, env)
         if not TASKS[cfg.task.name].is_gait:
@@ -51,8 +51,6 @@ def write(request: ExportRequest) -> dict[str, float]:
             contract["episode"] = describe_terminations(cfg.task)
         write_scene(env, out / SCENE)
         contract["mujoco_at_least"] = least_mujoco(out / SCENE)
-    finally:
-        env.close()
     contract["models"] = {name: model.contract for name, model in exported.items()}
     (out / CONTRACT).write_text(json.dumps(contract, indent=2) + "\n", encoding="utf-8")
 

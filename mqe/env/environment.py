@@ -46,7 +46,7 @@ from mqe.world.scene import (
     read_state,
     turn_obstacles,
 )
-from mqe.world.state import SceneState
+from mqe.world.state import SceneState, overwrite
 
 # Its multiples, modulo 1, spread evenly over any run of neighbours.
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
@@ -246,7 +246,7 @@ class MultiAgentEnv:
         target = goal[:, :2]
         if features.set_goal(target, mask):
             goal_pos = self.sim.data.mocap_pos[:, 0, :2]
-            goal_pos.copy_(torch.where(mask.unsqueeze(1), target.to(goal_pos.dtype), goal_pos))
+            overwrite(goal_pos, mask, target)
             # The next step compares with this state, so no reward counts the goal's own way.
             self._state = state.like(state.rows.clone())
             self._state.goal_pos[:, :2].copy_(goal_pos)

@@ -29,6 +29,7 @@ from mqe.extensions import Registry
 from mqe.notices import note
 from mqe.vec_env import EntityBlock, Image
 from mqe.world.scene import STEP_DT
+from mqe.world.state import over
 
 _T = TypeVar("_T", bound="Term")
 # Numbers given as they are, or by the settings of the task.
@@ -85,8 +86,7 @@ class Memory:
         """Forget the old episodes in ``mask`` (N,)."""
         for name, start in self._starts.items():
             tensor = self._tensors[name]
-            wide = mask.view(-1, *[1] * (tensor.dim() - 1))
-            tensor.masked_fill_(wide, start)
+            tensor.masked_fill_(over(mask, tensor), start)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of the tensors by name."""

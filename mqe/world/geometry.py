@@ -21,6 +21,11 @@ def length(vec: Tensor) -> Tensor:
     return reduce(torch.hypot, vec.unbind(dim=-1))
 
 
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the scalar product (...) of vectors (..., K)."""
+    return (a * b).sum(dim=-1)
+
+
 def on_circle(radius: Tensor, angle: Tensor) -> Tensor:
     """Return the points (..., 2) at polar coordinates radius and angle (...). The two broadcast."""
     return torch.view_as_real(torch.polar(*torch.broadcast_tensors(radius, angle)))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError, build, check_values, load_yaml, option
 from mqe.extensions import Registry
-from mqe.world.geometry import crosses_box, in_frame, length
+from mqe.world.geometry import crosses_box, dot, in_frame, length
 
 FLOOR_FRICTION = 0.1  # the reference's ground mesh
 ROBOT_FRICTION = 1.0  # the reference's importer default
@@ -333,7 +333,7 @@ class Footprint:
         way = self._along_parts((ends - starts).unsqueeze(-2))
         is_through_box = crosses_box(start, way, self._half_sizes - GRAZE)
         square = way.square().sum(dim=-1).clamp(min=1e-12)
-        nearest = (-(start * way).sum(dim=-1) / square).clamp(0.0, 1.0).unsqueeze(-1)
+        nearest = (-dot(start, way) / square).clamp(0.0, 1.0).unsqueeze(-1)
         is_through_disc = length(start + nearest * way) < self._radii - GRAZE
         return (is_through_box | is_through_disc).any(dim=-1)
 

@@ -22,7 +22,7 @@ from mqe.world.geometry import TWO_PI, length, on_circle, rotate_2d
 from mqe.world.layout import Layout
 from mqe.world.robots import NUM_JOINTS
 from mqe.world.scene import ACTUATOR_LAG, GRAVITY, MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
-from mqe.world.state import SceneState
+from mqe.world.state import SceneState, overwrite
 from mqe.world.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
@@ -387,7 +387,7 @@ class Randomization:
             is_past = self._is_past_loss(torch.zeros_like(episode))
             dead_or_late = torch.where(is_past, self._lost["dead"], self._lost["late"])
             is_away = self._lost["absent"] | dead_or_late
-            self.is_away.copy_(torch.where(mask.unsqueeze(1), is_away, self.is_away))
+            overwrite(self.is_away, mask, is_away)
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
         """Return the applied actions (N, A, U) in control step ``step`` (N,). ``actions`` are the

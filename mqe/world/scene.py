@@ -30,7 +30,7 @@ from mqe.world.obstacles import (
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
 from mqe.world.robots.robot import LEGS, PLACES
-from mqe.world.state import VELOCITY, SceneState
+from mqe.world.state import VELOCITY, SceneState, overwrite
 from mqe.world.things import Thing, Things, add_thing, tie
 
 PHYSICS_DT = 0.005  # [s]
@@ -342,9 +342,7 @@ def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -
     """Turn the obstacles as ``layout`` does in the worlds of ``mask`` (N,)."""
     if layout.obstacle_quat is None:
         return
-    quat = sim.data.mocap_quat[:, 1 : 1 + scene.num_obstacles]
-    target_quat = layout.obstacle_quat.to(quat.dtype)
-    quat.copy_(torch.where(mask.view(-1, 1, 1), target_quat, quat))
+    overwrite(sim.data.mocap_quat[:, 1 : 1 + scene.num_obstacles], mask, layout.obstacle_quat)
 
 
 def sliding_force(obj: ObjectCfg) -> float:

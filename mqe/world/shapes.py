@@ -128,14 +128,14 @@ def draw_shapes(
     return shapes
 
 
-def check_kinds(kinds: Sequence[str], where: str) -> None:
-    """Raise ConfigError, beginning with ``where``, for an unknown kind of shapes."""
+def check_kinds(kinds: Sequence[str]) -> None:
+    """Raise ConfigError for an unknown kind of shapes."""
     of_boxes = [name for name, obj in OBJECTS.items() if _is_shape(obj)]
     for kind in kinds:
         if kind not in FAMILIES and kind not in of_boxes:
             raise ConfigError(
-                f"{where}: {kind!r} is unknown; name a family ({', '.join(FAMILIES)}) or an "
-                f"object of boxes {HEIGHT} m high ({', '.join(of_boxes)})"
+                f"task.shape_kinds: {kind!r} is unknown; name a family ({', '.join(FAMILIES)}) or "
+                f"an object of boxes {HEIGHT} m high ({', '.join(of_boxes)})"
             )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.world.geometry import heading_frame, length, rotate_inverse, rotation_matrix, yaw_of
+from mqe.world.geometry import dot, heading_frame, length, rotate_inverse, rotation_matrix, yaw_of
 from mqe.world.robots import NUM_JOINTS
 from mqe.world.things import Pose, Things
 
@@ -254,7 +254,7 @@ class SceneState:
     @cached_property
     def yaw_rate(self) -> Tensor:
         """(N, A) [rad/s] yaw rates of the robots about the floor's normal."""
-        return (self.up_b * self.robot_angvel_b).sum(dim=-1)
+        return dot(self.up_b, self.robot_angvel_b)
 
     @cached_property
     def joint_pos(self) -> Tensor:
@@ -314,7 +314,7 @@ class SceneState:
     @cached_property
     def useful_push(self) -> Tensor:
         """(N, A) [N] each robot's push on the object towards the goal, negative away from it."""
-        return (self.contact_force[..., :2] * self.goal_direction.unsqueeze(1)).sum(dim=-1)
+        return dot(self.contact_force[..., :2], self.goal_direction.unsqueeze(1))
 
     @cached_property
     def robot_contact_force(self) -> Tensor:
@@ -323,3 +323,13 @@ class SceneState:
         Pairs come in the order of ``itertools.combinations``.
         """
         return self.forces[:, self._num_pushes :].unflatten(1, (-1, 3))
+
+
+def over(mask: Tensor, values: Tensor) -> Tensor:
+    """Return ``mask`` (N, ...) with as many dimensions as ``values`` (N, ..., K)."""
+    return mask.view(*mask.shape, *[1] * (values.dim() - mask.dim()))
+
+
+def overwrite(old: Tensor, mask: Tensor, new: Tensor) -> None:
+    """Overwrite ``old`` (N, ..., K) with ``new`` in ``mask`` (N, ...)."""
+    torch.where(over(mask, old), new.to(old.dtype), old, out=old)

@@ -17,7 +17,7 @@ from mapush.extensions.gait.settings import VelocityCfg
 from mqe.controllers.trot import SWING_HEIGHT, GaitMemory, Trot, is_moving, planar_velocity
 from mqe.tasks.terms import Terminated
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import length, rotate_inverse
+from mqe.world.geometry import dot, length, rotate_inverse
 from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.scene import GRAVITY, STEP_DT
 from mqe.world.state import SceneState
@@ -322,12 +322,12 @@ def pair_offset(feet: Tensor) -> Tensor:
 
 def above_floor(state: SceneState, points_b: Tensor) -> Tensor:
     """Return four points' heights (N, A, 4) [m], given in each trunk frame (N, A, 4, 3)."""
-    return (state.up_b.unsqueeze(2) * points_b).sum(dim=-1) + state.robot_pos[..., 2:]
+    return dot(state.up_b.unsqueeze(2), points_b) + state.robot_pos[..., 2:]
 
 
 def horizontal_velocity(state: SceneState, points_b: Tensor, rates_b: Tensor) -> Tensor:
     """Return four points' velocities (N, A, 4, 2) [m/s], given ``rates_b`` in each trunk frame."""
     turning_b = torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(points_b), points_b)
     across = state.robot_rotation[..., :2, :].unsqueeze(2)
-    moving = (across * (rates_b + turning_b).unsqueeze(-2)).sum(dim=-1)
+    moving = dot(across, (rates_b + turning_b).unsqueeze(-2))
     return moving + state.robot_linvel[..., :2].unsqueeze(2)

@@ -26,7 +26,7 @@ from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.layout import Layout
 from mqe.world.robots import NUM_JOINTS, Robots
-from mqe.world.state import SceneState
+from mqe.world.state import SceneState, overwrite
 from mqe.world.streams import Streams
 
 # [s] at the start of an episode in which lying or kneeling does not count: some start so.
@@ -89,7 +89,7 @@ class VelocityTask(TermTask):
         self._episode += mask
         for part in (self._shown.passing, self._shown.resisting):
             part.masked_fill_(mask.unsqueeze(1), 0.0)
-        _replace(self._shown.command, mask, self._first_command)
+        overwrite(self._shown.command, mask, self._first_command)
         self._apply_steering()
 
     def command(self, actions: Tensor) -> None:
@@ -119,14 +119,14 @@ class VelocityTask(TermTask):
         if self._shown.has_load:
             ahead = torch.cat((command[..., :1].abs(), command[..., 1:]), dim=-1)
             command = torch.where(event.load > 0.0, ahead, command)
-        _replace(self._shown.command, is_new_command, command)
-        _replace(self._shown.force, event.is_new_force, event.force)
+        overwrite(self._shown.command, is_new_command, command)
+        overwrite(self._shown.force, event.is_new_force, event.force)
         self._apply_steering()
         still = self.constants.zeros[..., :3]
         kick = torch.where(event.is_kicked.view(-1, 1, 1), event.kick, still)
         force = self._shown.force
         if self._shown.has_load:
-            _replace(self._shown.load, is_new_command, event.load)
+            overwrite(self._shown.load, is_new_command, event.load)
             drag = self._shown.load * self._shown.drag
             force = torch.cat((force[..., :2] + drag, force[..., 2:]), dim=-1)
         return Disturbance(kick, force)
@@ -153,8 +153,3 @@ class VelocityTask(TermTask):
     def _apply_steering(self) -> None:
         if self._steered is not None:
             self._shown.command.copy_(self._steered.expand_as(self._shown.command))
-
-
-def _replace(old: Tensor, mask: Tensor, new: Tensor) -> None:
-    """Overwrite ``old`` (N, 1, K) with ``new`` in the worlds ``mask`` (N,)."""
-    torch.where(mask.view(-1, 1, 1), new, old, out=old)

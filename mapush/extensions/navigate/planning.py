@@ -15,6 +15,7 @@ from mapush.extensions.navigate.planners.followers import (
 from mqe.tasks.terms import Memory
 from mqe.world.geometry import length
 from mqe.world.scene import STEP_DT
+from mqe.world.state import overwrite
 
 _LONGEST_WAY = 64  # points of a way that is drawn
 _NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
@@ -43,12 +44,12 @@ class Planning:
 
     def begin(self, index: Tensor, start: Tensor, mask: Tensor) -> None:
         """Begin on maps ``index`` (N,) at ``start`` (N, 2) in the worlds of ``mask`` (N,)."""
-        self.map_index.copy_(torch.where(mask, index, self.map_index))
+        overwrite(self.map_index, mask, index)
         planned = self.next_subgoal(start)
         cost_to_go = self.cost_to_go(start).unsqueeze(1)
         past = cost_to_go.expand_as(self.plan.past_cost)
         values = self._values(planned, planned, cost_to_go, past)
-        self.values.copy_(torch.where(mask.unsqueeze(1), values, self.values))
+        overwrite(self.values, mask, values)
 
     def update(self, position: Tensor) -> None:
         """Plan from ``position`` (N, 2)."""

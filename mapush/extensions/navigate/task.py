@@ -21,7 +21,7 @@ from mqe.world.geometry import axes_along, length
 from mqe.world.layout import Layout
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
-from mqe.world.state import SceneState
+from mqe.world.state import SceneState, overwrite
 
 
 class NavigateTask(TermTask):
@@ -98,8 +98,7 @@ class NavigateTask(TermTask):
         """Lead the team to ``goal`` (N, 2) in the coming decision, in place of the planner's
         sub-goal.
         """
-        planned = self.planning.plan.planned
-        planned.copy_(torch.where(mask.unsqueeze(1), goal, planned))
+        overwrite(self.planning.plan.planned, mask, goal)
         return False
 
     def command(self, actions: Tensor) -> None:

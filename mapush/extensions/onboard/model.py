@@ -22,7 +22,7 @@ from mqe.world.geometry import TWO_PI, length, on_circle, rotate_2d, turned
 from mqe.world.randomization import bounds
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
-from mqe.world.state import SceneState
+from mqe.world.state import SceneState, overwrite
 from mqe.world.streams import Streams, UniformRanges
 
 _EPISODE = 60  # stream: properties of sensors and odometry in an episode
@@ -184,7 +184,7 @@ class OnboardSenses:
         measured = self._measured(robot, entities, noise)
         detected = torch.cat((measured, fresh.unsqueeze(-1)), dim=-1)
         before = memory.entities[:, :, 0].clone()
-        memory.entities.copy_(torch.where(is_detected.unsqueeze(-1), detected, memory.entities))
+        overwrite(memory.entities, is_detected, detected)
 
         is_known = before[..., 4:] > 0.0
         memory.outline.copy_(memory.outline * is_known + outline * is_detected[..., :1] > 0.0)
@@ -214,7 +214,7 @@ class OnboardSenses:
         ends = drawn < 1.0 / burst
         begins = drawn < share / ((1.0 - share) * burst)
         dropped = torch.where(self._is_dropped, ~ends, begins)
-        self._is_dropped.copy_(torch.where(is_new.unsqueeze(-1), dropped, self._is_dropped))
+        overwrite(self._is_dropped, is_new, dropped)
 
     def _measured(self, robot: Tensor, entities: Tensor, noise: Tensor) -> Tensor:
         """Return the measured poses (N, A, E, 4) for true ``entities``, in each robot's odometry

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mqe.world.geometry import axes_along, crosses_box, in_frame, length, turned
+from mqe.world.geometry import axes_along, crosses_box, dot, in_frame, length, turned
 from mqe.world.objects import Footprint
 from mqe.world.robots import Robots
 
@@ -30,7 +30,7 @@ class Sensor(NamedTuple):
         """Return a mask (N, A, T): field of view and range contain the targets (N, A, T, 2)."""
         ray = targets - self.origin.unsqueeze(2)
         distance = length(ray)
-        ahead = (ray * self.axis.unsqueeze(2)).sum(dim=-1)
+        ahead = dot(ray, self.axis.unsqueeze(2))
         is_in_view = ahead >= distance * self.cosine.unsqueeze(2) - 1e-6
         return is_in_view & (distance >= self.nearest) & (distance <= self.furthest)
 

@@ -22,9 +22,10 @@ from mqe.registry import TASKS
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.scripted import APART, LOOKED_AT, columns_of, scripted_team
 from mqe.tasks.push.task import PushTask
-from mqe.world.geometry import axes_along, rotate_2d, wrap_to_pi
+from mqe.world.geometry import axes_along, dot, rotate_2d, wrap_to_pi
 from mqe.world.objects import NUM_OUTLINE_POINTS, Footprint, ObjectCfg
 from mqe.world.scene import STEP_DT
+from mqe.world.state import overwrite
 
 if TYPE_CHECKING:
     from mqe.env.environment import MultiAgentEnv
@@ -85,8 +86,8 @@ class PivotingTeam:
 
         # Every robot's lane at the stand, by the robots' order round the object.
         bearings = torch.atan2(
-            (scene.robots * along_side.unsqueeze(-2)).sum(-1),
-            -(scene.robots * side.unsqueeze(-2)).sum(-1),
+            dot(scene.robots, along_side.unsqueeze(-2)),
+            -dot(scene.robots, side.unsqueeze(-2)),
         )
         is_before = bearings.unsqueeze(-2) < bearings.unsqueeze(-1)
         order = (is_before & scene.is_there.unsqueeze(-2)).sum(-1)
@@ -94,10 +95,10 @@ class PivotingTeam:
         shift = (lanes * spacing).unsqueeze(-1)
         stations = middle.unsqueeze(-2) + shift * along_side.unsqueeze(-2)
         across = axes_along(normal)[..., 1, :]
-        to_hull = (stations * normal.unsqueeze(-2)).sum(-1) + self._hull.reach(-normal)
+        to_hull = dot(stations, normal.unsqueeze(-2)) + self._hull.reach(-normal)
         offset = scene.robots - stations
-        off_lanes = (offset * across.unsqueeze(-2)).sum(-1)
-        behind = -(offset * normal.unsqueeze(-2)).sum(-1)
+        off_lanes = dot(offset, across.unsqueeze(-2))
+        behind = -dot(offset, normal.unsqueeze(-2))
 
         def are_in_lanes(width: float, length: Tensor | float) -> Tensor:
             """Return a mask (N, A, R) of robots in lanes from their stations back."""
@@ -234,7 +235,7 @@ class Memory:
         is_new = (moved > JUMP) | (walked > JUMP)
         self.last_goal.copy_(goal)
         self.last_position.copy_(position)
-        self.goal.copy_(torch.where(is_new.unsqueeze(-1), goal, self.goal))
+        overwrite(self.goal, is_new, goal)
         self._begin_anew(is_new)
         return is_new
 

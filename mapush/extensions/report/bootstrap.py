@@ -26,13 +26,13 @@ def interquartile_mean(values: Array) -> Array:
     return np.sort(values, axis=-1)[..., num_cut : num_values - num_cut].mean(axis=-1)
 
 
-def bootstrap_interval(strata: Sequence[Array], seed: int = 0) -> tuple[Array, Array]:
+def bootstrap_interval(strata: Sequence[Array]) -> tuple[Array, Array]:
     """Return the bounds (P,) of the 95 % percentile confidence interval for the interquartile mean.
 
     Each stratum (P, R) has P points from R runs. A resample draws R runs with replacement from
     every stratum, and takes the interquartile mean over all draws.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     resampled = []
     for _ in range(NUM_RESAMPLES):
         drawn = [

@@ -18,7 +18,7 @@ from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
 from mqe.tasks.term_settings import chosen_weights
 from mqe.tasks.terms import EpisodeFeatures, Memory, Terminated
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
+from mqe.world.geometry import TWO_PI, axes_along, dot, in_frame, length, wrap_to_pi
 from mqe.world.objects import REST_SPEED, Footprint, ObjectCfg, repeated
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
@@ -247,7 +247,7 @@ class SceneFeatures:
         """(N, A) [m] each trunk's position beyond the object's origin along the direction to the
         goal, negative behind it.
         """
-        return (self.offset[..., :2] * self.state.goal_direction.unsqueeze(1)).sum(dim=-1)
+        return dot(self.offset[..., :2], self.state.goal_direction.unsqueeze(1))
 
     @cached_property
     def local_robot(self) -> Tensor:
@@ -273,7 +273,7 @@ class SceneFeatures:
     def facing_object(self) -> Tensor:
         """(N, A) cosine between each robot's heading and the way to the true outline."""
         nose = in_frame(self.state.robot_frame[..., 0, :], self.state.object_frame.unsqueeze(1))
-        return (nose * self.constants.footprint.towards(self.local_robot)).sum(dim=-1)
+        return dot(nose, self.constants.footprint.towards(self.local_robot))
 
     @cached_property
     def pair_distance(self) -> Tensor:
@@ -293,7 +293,7 @@ class SceneFeatures:
         """
         force = self.state.contact_force[..., :2]
         nose = self.state.robot_frame[..., 0, :]
-        cosine = (force * nose).sum(dim=-1) / force.norm(dim=-1).clamp(min=LEAST_FORCE)
+        cosine = dot(force, nose) / force.norm(dim=-1).clamp(min=LEAST_FORCE)
         return self.state.useful_push.clamp(min=0.0) * cosine.clamp(min=0.0)
 
     @cached_property
@@ -313,7 +313,7 @@ class SceneFeatures:
         """
         force = self.state.contact_force[..., :2]
         magnitude = force.norm(dim=-1)
-        along = (force * self.state.robot_frame[..., 0, :]).sum(dim=-1)
+        along = dot(force, self.state.robot_frame[..., 0, :])
         return magnitude * (along < math.cos(NOSE_ANGLE) * magnitude)
 
     @cached_property

@@ -6,7 +6,7 @@ from torch import Tensor
 from mqe.tasks.push.features import StepFeatures
 from mqe.tasks.push.settings import PUSH_TERMS
 from mqe.tasks.terms import RewardTerm
-from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
+from mqe.world.geometry import dot, in_frame, length, rotate_2d, wrap_to_pi
 from mqe.world.scene import STEP_DT
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
@@ -51,7 +51,7 @@ def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
 
     Both are unit vectors of one frame.
     """
-    return (inward * goal_direction).sum(dim=-1)
+    return dot(inward, goal_direction)
 
 
 def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.push.keep_apart import CommandLimit
-from mqe.world.geometry import axes_along
+from mqe.world.geometry import axes_along, dot
 
 if TYPE_CHECKING:
     from mqe.env.environment import MultiAgentEnv
@@ -104,8 +104,8 @@ class ScriptedTeam:
             return torch.zeros_like(bearing)
         others, is_there = self._limit.others(obs)
         offset = others - position.unsqueeze(-2)
-        behind = -(offset * ahead.unsqueeze(-2)).sum(dim=-1)
-        bearings = torch.atan2((offset * left.unsqueeze(-2)).sum(dim=-1), behind)
+        behind = -dot(offset, ahead.unsqueeze(-2))
+        bearings = torch.atan2(dot(offset, left.unsqueeze(-2)), behind)
         if is_there is None:
             is_there = torch.ones_like(bearings, dtype=torch.bool)
         order = ((bearings < bearing) & is_there).sum(dim=-1, keepdim=True)

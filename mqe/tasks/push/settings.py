@@ -271,7 +271,7 @@ class PushCfg(TermCfg):
                     f"task.{name}: [{low:g}, {high:g}] must be a range in ascending order; say "
                     f"[{high:g}, {low:g}]"
                 )
-        check_kinds(self.shape_kinds, "task.shape_kinds")
+        check_kinds(self.shape_kinds)
 
     @property
     def num_steps(self) -> int:

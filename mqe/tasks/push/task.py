@@ -27,7 +27,7 @@ from mqe.vec_env import Image, Symmetries, TeamImage
 from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
 from mqe.world.robots import Robots
-from mqe.world.state import SceneState
+from mqe.world.state import SceneState, overwrite
 from mqe.world.streams import Streams
 
 _DROPOUT = 11  # stream: the robots that others do not observe
@@ -162,8 +162,7 @@ class PushTask(TermTask):
         self._controller.begin(mask)
         super().begin(mask)
         if self._roster is not None:
-            observes = self._roster.observes
-            observes.copy_(torch.where(mask.view(-1, 1, 1), self._observes, observes))
+            overwrite(self._roster.observes, mask, self._observes)
             self._update_roster()
 
     def _update_roster(self) -> None:
@@ -204,7 +203,7 @@ class PushTask(TermTask):
     def set_goal_heading(self, heading: Tensor, mask: Tensor) -> None:
         """Require the object's ``heading`` (N,) [rad] at the goal, until the episode ends."""
         assert self.goal_heading is not None
-        self.goal_heading.copy_(torch.where(mask, heading, self.goal_heading))
+        overwrite(self.goal_heading, mask, heading)
 
     def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
         """Excuse robots in ``is_out`` (N, A): their falls and collapses end no episode.

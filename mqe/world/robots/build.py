@@ -97,10 +97,7 @@ def add_robot(
         if motor is None:
             # A spring-damper about the target
             actuator.forcerange = (-limit, limit)
-            actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED
-            actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
-            actuator.gainprm = [robot.stiffness] + [0.0] * 9
-            actuator.biasprm = [0.0, -robot.stiffness, -robot.damping] + [0.0] * 7
+            actuator.set_to_position(robot.stiffness, robot.damping)
             return
         # MuJoCo's DC motor with a spring-damper about the target as its controller. Its current
         # limit is the peak torque, its voltage limit the line of the torque-speed curve. The line
