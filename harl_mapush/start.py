@@ -65,11 +65,7 @@ class Start(NamedTuple):
         return resume.read(self.saved)
 
     def load(
-        self,
-        trainer: Trainer,
-        num_agents: int,
-        algorithm: Any,
-        state: dict[str, Any] | None,
+        self, trainer: Trainer, num_agents: int, algorithm: Any, state: dict[str, Any] | None
     ) -> None:
         """Load the saved ``state``, or the initial networks, with the section ``algorithm``."""
         if self.saved is not None and state is not None:

@@ -96,9 +96,7 @@ def _add_viewer(parser: config.Parser) -> None:
     )
     group = parser.add_argument_group("film")
     group.add_argument(
-        "--record",
-        metavar="FILE",
-        help="output file for a film (.mp4) in place of the viewer",
+        "--record", metavar="FILE", help="output file for a film (.mp4) in place of the viewer"
     )
     viewing.add_film_flags(group)
     worlds = parser.add_argument_group("worlds")

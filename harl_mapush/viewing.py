@@ -29,9 +29,7 @@ def add_film_flags(parser: config.Arguments) -> None:
     """Add a film's options, except ``--record``."""
     parser.add_argument("--size", metavar="WxH", help="film size in pixels (default: 960x540)")
     parser.add_argument(
-        "--camera",
-        metavar="NAME",
-        help=f"film camera: {', '.join(CAMERAS)} (default: follow)",
+        "--camera", metavar="NAME", help=f"film camera: {', '.join(CAMERAS)} (default: follow)"
     )
     parser.add_argument(
         "--speed",

@@ -22,11 +22,7 @@ for _name, _target, _help in (
     ("test", "harl_mapush.test:main", "success rate and other metrics of a team"),
     ("play", "harl_mapush.test:play", "a team to watch in a browser"),
     ("list", "mapush.listing:main", "runs, and the policies that ship with mapush"),
-    (
-        "settings",
-        "mapush.listing:settings",
-        "settings, with default, range and meaning",
-    ),
+    ("settings", "mapush.listing:settings", "settings, with default, range and meaning"),
     (
         "export",
         "mapush.export.command:main",

@@ -11,9 +11,7 @@ import gymnasium
 
 from mapush.built_in import extensions
 
-TASKS = {
-    "mapush/Push-v0": "go1push_mid",
-}
+TASKS = {"mapush/Push-v0": "go1push_mid"}
 for _extension in extensions():
     TASKS.update(_extension.gymnasium_ids)
 

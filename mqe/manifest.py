@@ -36,11 +36,7 @@ def write_manifest(folder: Path, device: str, named_files: Mapping[str, str] | N
 
     ``named_files`` are the digests of the files and policies named in the settings, by setting.
     """
-    content = {
-        **_checksums(folder),
-        **versions(),
-        "device": device,
-    }
+    content = {**_checksums(folder), **versions(), "device": device}
     if device.startswith("cuda"):
         content["device"] += f" ({torch.cuda.get_device_name(device)})"
     if named_files:

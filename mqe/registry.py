@@ -216,12 +216,7 @@ def make_env(
     if weigh is not None and forces is not None:
         weigh(forces.to(device, torch.float32))
     randomization = Randomization(
-        env.randomize,
-        setup.scene,
-        actions,
-        setup.task.max_episode_length,
-        streams,
-        forces,
+        env.randomize, setup.scene, actions, setup.task.max_episode_length, streams, forces
     )
     return MultiAgentEnv(
         simulator,

@@ -390,12 +390,7 @@ class OffPolicy(Team):
         if isinstance(bonus, Tensor):
             bonus = bonus.unsqueeze(-1)
         return self.formulas.target(
-            batch.returns,
-            batch.discount,
-            values.amin(0),
-            bonus,
-            self.learned_normalizer,
-            self.cfg,
+            batch.returns, batch.discount, values.amin(0), bonus, self.learned_normalizer, self.cfg
         )
 
     def _update_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:

@@ -22,11 +22,7 @@ class EndOnRequest(Callback):
     """Ends a run on a signal or at the time limit, on all ranks after the same iteration."""
 
     def __init__(
-        self,
-        trainer: Trainer,
-        wall_time: WallTime,
-        saver: CheckpointSaver,
-        ranks: Ranks,
+        self, trainer: Trainer, wall_time: WallTime, saver: CheckpointSaver, ranks: Ranks
     ) -> None:
         """End the run of ``trainer``.
 

@@ -10,11 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harl_mapush.clients.flat_settings import (
-    long_key,
-    parse_settings,
-    resolve_settings,
-)
+from harl_mapush.clients.flat_settings import long_key, parse_settings, resolve_settings
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
 from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK

@@ -14,10 +14,7 @@ from harl_mapush.clients.worlds import ClientEnv, Worlds, numpy_of
 from mqe.config import ConfigError, unknown
 from mqe.vec_env import TimeStep
 
-AUTORESET_MODES = {
-    "same_step": AutoresetMode.SAME_STEP,
-    "next_step": AutoresetMode.NEXT_STEP,
-}
+AUTORESET_MODES = {"same_step": AutoresetMode.SAME_STEP, "next_step": AutoresetMode.NEXT_STEP}
 OUTPUTS = ("numpy", "torch")
 RENDER_MODES = ("rgb_array",)
 

@@ -74,10 +74,7 @@ class AsyncRunner:
             self.collectors = fleet
             self._num_starts += 1
             try:
-                with (
-                    fast_products(),
-                    torch.accelerator.device_index(self.env.device.index),
-                ):
+                with fast_products(), torch.accelerator.device_index(self.env.device.index):
                     while not self.progress.is_done:
                         self._iterate(fleet, monitor)
             finally:

@@ -17,14 +17,7 @@ from harl_mapush.config.sections import (
     RunCfg,
 )
 from harl_mapush.config.user_modules import check_imports
-from mqe.config import (
-    ConfigError,
-    build,
-    check_values,
-    load_yaml,
-    merge,
-    unknown,
-)
+from mqe.config import ConfigError, build, check_values, load_yaml, merge, unknown
 from mqe.registry import TASKS
 
 _DEFAULT_NAMES = {"task": DEFAULT_TASK, "algorithm": DEFAULT_ALGORITHM}

@@ -35,10 +35,7 @@ SECTION_CLASSES: dict[str, type] = {
     "logger": LoggerCfg,
 }
 # Sections with a class by the name in them.
-NAMED_SECTIONS: dict[str, Registry[Any]] = {
-    "task": TASKS,
-    "algorithm": ALGORITHMS,
-}
+NAMED_SECTIONS: dict[str, Registry[Any]] = {"task": TASKS, "algorithm": ALGORITHMS}
 
 
 def all_classes() -> dict[str, type]:

@@ -169,12 +169,7 @@ def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any) -> P
         worlds = num_episodes * len(arguments.seeds or seeds)
         flags = merge(flags, {"env": {"num_envs": worlds}})
     return Player(
-        suite,
-        flags,
-        folder,
-        arguments.policy,
-        tuple(arguments.seeds or seeds),
-        num_episodes,
+        suite, flags, folder, arguments.policy, tuple(arguments.seeds or seeds), num_episodes
     )
 
 

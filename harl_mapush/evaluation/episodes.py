@@ -108,11 +108,7 @@ def _jobs(request: Request) -> Iterator[list[Block]]:
 
 
 def _policy(
-    request: Request,
-    cfg: RunCfg,
-    env: MultiAgentEnv,
-    worlds: ActiveWorlds | None,
-    num_blocks: int,
+    request: Request, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None, num_blocks: int
 ) -> Policy:
     """Return the policy for ``env``, on a CPU with one block of worlds at a time.
 

@@ -68,13 +68,7 @@ class PushTotals:
         self._has_begun = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self._pause = torch.zeros(num_envs, device=device)  # [s] since the last push of any robot
 
-    def add(
-        self,
-        force: Tensor,
-        part_force: Tensor,
-        ahead: Tensor,
-        goal_direction: Tensor,
-    ) -> None:
+    def add(self, force: Tensor, part_force: Tensor, ahead: Tensor, goal_direction: Tensor) -> None:
         """Add K physics steps.
 
         Horizontal vectors: ``force`` (K, N, A, 2) [N] from each robot on the object, ``part_force``

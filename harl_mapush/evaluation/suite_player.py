@@ -11,11 +11,7 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg, Suite
 from harl_mapush.config.suites import ONE_FEWER, SCRIPTS
 from harl_mapush.evaluation.episodes import Request
-from harl_mapush.evaluation.measuring import (
-    headline,
-    measure,
-    report_of,
-)
+from harl_mapush.evaluation.measuring import headline, measure, report_of
 from harl_mapush.process import say
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import ConfigError, flatten, merge, unknown

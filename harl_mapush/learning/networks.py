@@ -261,17 +261,10 @@ class _Activation(NamedTuple):
 
 # Activations of ``dense``. Their gradient follows from their result.
 _ACTIVATIONS = {
-    "relu": _Activation(
-        torch.relu_,
-        lambda grad, y: _aten.threshold_backward(grad, y, 0.0),
-    ),
-    "tanh": _Activation(
-        torch.tanh_,
-        lambda grad, y: _aten.tanh_backward(grad, y),
-    ),
+    "relu": _Activation(torch.relu_, lambda grad, y: _aten.threshold_backward(grad, y, 0.0)),
+    "tanh": _Activation(torch.tanh_, lambda grad, y: _aten.tanh_backward(grad, y)),
     "elu": _Activation(
-        functional.elu_,
-        lambda grad, y: _aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y),
+        functional.elu_, lambda grad, y: _aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y)
     ),
 }
 

@@ -9,11 +9,7 @@ from pathlib import Path
 
 IS_WINDOWS = os.name == "nt"
 # Errors of network file systems that cannot sync a folder.
-_NO_SYNC = (
-    errno.EINVAL,
-    errno.ENOSYS,
-    errno.ENOTSUP,
-)
+_NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -64,11 +64,7 @@ def settings(
         raise error if folder is None else _unreadable(folder, error) from None
     task = trained.task.name
     evaluation: dict[str, Any] = {
-        "env": {
-            "num_envs": num_envs,
-            "ground": "flat",
-            "randomize": to_dict(RandomizationCfg()),
-        },
+        "env": {"num_envs": num_envs, "ground": "flat", "randomize": to_dict(RandomizationCfg())},
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }

@@ -28,9 +28,7 @@ class LostFolderError(Exception):
 
 
 def describe(
-    device: str,
-    reward_weights: Mapping[str, float],
-    files: Mapping[str, str],
+    device: str, reward_weights: Mapping[str, float], files: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the time, command, versions and device for a run's start.
 

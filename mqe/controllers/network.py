@@ -76,9 +76,7 @@ _KINDS: dict[str, _Kind] = {
     "linear": _Kind(nn.Linear, lambda module: [module.in_features, module.out_features], nn.Linear),
     "layer_norm": _Kind(nn.LayerNorm, lambda module: list(module.normalized_shape), nn.LayerNorm),
     "gru": _Kind(
-        nn.GRU,
-        lambda module: [module.input_size, module.hidden_size, module.num_layers],
-        _make_gru,
+        nn.GRU, lambda module: [module.input_size, module.hidden_size, module.num_layers], _make_gru
     ),
     "sets": _Kind(SetReader, _set_arguments, _make_sets),
     "bound": _Kind(Bound, lambda module: [module.limit], Bound, False),

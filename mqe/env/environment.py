@@ -39,13 +39,7 @@ from mqe.tasks.task import Outcome, Task
 from mqe.vec_env import ALL_WORLDS, Share, TimeStep
 from mqe.world.broken_worlds import BrokenWorldRecorder, Limits
 from mqe.world.randomization import Randomization
-from mqe.world.scene import (
-    STEP_DT,
-    Scene,
-    pack_layout,
-    read_state,
-    turn_obstacles,
-)
+from mqe.world.scene import STEP_DT, Scene, pack_layout, read_state, turn_obstacles
 from mqe.world.state import SceneState, overwrite
 
 # Its multiples, modulo 1, spread evenly over any run of neighbours.

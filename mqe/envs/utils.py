@@ -31,9 +31,7 @@ def custom_cfg(args: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def make_mqe_env(
-    task: str,
-    args: Any = None,
-    custom_cfg: Callable[[dict[str, Any]], Any] | None = None,
+    task: str, args: Any = None, custom_cfg: Callable[[dict[str, Any]], Any] | None = None
 ) -> tuple[MultiAgentEnv, MqeCfg]:
     """Return an environment and its settings.
 

@@ -53,8 +53,7 @@ class MujocoBatchSimulator(Writable):
     def features(self) -> SimulatorFeatures:
         """Optional abilities: resting worlds, and snapshots with per-world model fields."""
         return SimulatorFeatures(
-            resting=torch.from_numpy(self._is_resting),
-            snapshot=self._snapshot,
+            resting=torch.from_numpy(self._is_resting), snapshot=self._snapshot
         )
 
     def _bind(self, name: str) -> Tensor:

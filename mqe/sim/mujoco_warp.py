@@ -144,10 +144,7 @@ class MujocoWarpSimulator(Writable):
     @property
     def features(self) -> SimulatorFeatures:
         """Optional abilities: graphs on a GPU, and growing contact buffers."""
-        return SimulatorFeatures(
-            graphs=self._graphs,
-            grow_buffers=self.grow_buffers,
-        )
+        return SimulatorFeatures(graphs=self._graphs, grow_buffers=self.grow_buffers)
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps. Lost contacts mark their world

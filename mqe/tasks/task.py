@@ -193,9 +193,7 @@ class TermTask(ABC):
         self.stateful: dict[str, Stateful] = {"memory": self._features_memory}
         self._term_memories = terms.memories()
         self.names = OutcomeNames(
-            terms.rewards.names,
-            terms.measures.columns,
-            terms.metrics.columns,
+            terms.rewards.names, terms.measures.columns, terms.metrics.columns
         )
 
     @property

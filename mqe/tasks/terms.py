@@ -314,11 +314,7 @@ class ObservationTerms(TermList[ObservationTerm]):
         for terms over robots.
         """
         return {
-            name: {
-                "names": part.number_names(entities),
-                "unit": term.unit,
-                "meaning": term.help,
-            }
+            name: {"names": part.number_names(entities), "unit": term.unit, "meaning": term.help}
             for (name, term), part in zip(self.terms.items(), self._layout, strict=True)
         }
 

@@ -173,10 +173,7 @@ def walking_entry(task: type[WalkingTask]) -> TaskEntry:
     def make(cfg: Any, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
         cfg.check_terms(terms)
         scene = build_scene(
-            env.num_agents or 2,
-            None,
-            things=task.things(cfg),
-            **env.scene_options(),
+            env.num_agents or 2, None, things=task.things(cfg), **env.scene_options()
         )
         robots = Robots(scene.robots, device)
         walking_task = task(cfg, env.num_envs, robots, streams, terms, scene.things)

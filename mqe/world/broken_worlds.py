@@ -19,10 +19,7 @@ FORCE_LIMIT = 1e7  # [N] in each direction, between two bodies
 # [m] from the middle of the arena, along x and y: beyond the walls.
 POSITION_LIMIT = ARENA_HALF_SIZE + 1.0
 # [m] of the origins of trunks and object: under the floor, above all that a kick can do.
-HEIGHTS = (
-    0.0,
-    3.0,
-)
+HEIGHTS = (0.0, 3.0)
 QUATERNION_LIMIT = 1.1  # in each number
 JOINT_MARGIN = 3.0  # [rad] beyond a joint's range
 

@@ -274,10 +274,7 @@ class Footprint:
     """
 
     def __init__(
-        self,
-        cfg: ObjectCfg,
-        device: torch.device | str = "cpu",
-        shapes: Sequence[ObjectCfg] = (),
+        self, cfg: ObjectCfg, device: torch.device | str = "cpu", shapes: Sequence[ObjectCfg] = ()
     ) -> None:
         """Describe ``cfg``, or the worlds' own ``shapes``. Shapes have equally many corners."""
         self.cfg = cfg

@@ -79,10 +79,7 @@ class RandomizationCfg:
         1.0, "further factor on the motors of one robot, drawn per world", min=1e-3, max=10.0
     )
     slope: Span = option(
-        0.0,
-        "slope of the ground, uphill in a direction drawn per world [rad]",
-        min=0.0,
-        max=0.5,
+        0.0, "slope of the ground, uphill in a direction drawn per world [rad]", min=0.0, max=0.5
     )
     action_latency: Span = option(
         0.0,
@@ -497,13 +494,7 @@ class Randomization:
         return self._delay.send(targets.flatten(1), delay), kicks
 
     def add_noise(
-        self,
-        obs: Tensor,
-        episode: Tensor,
-        step: Tensor,
-        scale: Tensor,
-        *,
-        spares_zeros: bool,
+        self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor, *, spares_zeros: bool
     ) -> Tensor:
         """Return ``obs`` (W, A, O) with noise, W a multiple of N. ``scale`` (O,) is the task's.
 

@@ -22,11 +22,7 @@ from mqe.world.objects import (
     object_floor_friction,
     robot_object_friction,
 )
-from mqe.world.obstacles import (
-    OBSTACLE_FRICTION,
-    PARKED_HEIGHT,
-    ObstacleCfg,
-)
+from mqe.world.obstacles import OBSTACLE_FRICTION, PARKED_HEIGHT, ObstacleCfg
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
 from mqe.world.robots.robot import LEGS, PLACES
@@ -301,8 +297,7 @@ def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
     num_robots = scene.num_robots
     between = scene.num_forces - 3 * num_robots + 2 * scene.num_obstacles
     whole, _, sensed = sim.data.sensordata.to(torch.float32).split(
-        [3 * num_robots, between, 3 * (1 + len(LEGS)) * num_robots],
-        dim=1,
+        [3 * num_robots, between, 3 * (1 + len(LEGS)) * num_robots], dim=1
     )
     forces = sensed.unflatten(1, (num_robots, 1 + len(LEGS), 3))
     trunk = forces[:, :, 0]

@@ -122,10 +122,7 @@ class RingReplay:
         self.gamma = gamma
         self.generator = generator
         self._ranks = ranks
-        self._input_sizes = (
-            shape.num_agents * shape.obs_size,
-            shape.num_views * shape.state_size,
-        )
+        self._input_sizes = (shape.num_agents * shape.obs_size, shape.num_views * shape.state_size)
         self._action_sizes = (shape.num_agents * shape.action_size, shape.num_agents)
         rows = shape.num_rings * shape.num_rows
         envs = shape.num_envs

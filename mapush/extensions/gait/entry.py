@@ -25,11 +25,7 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
         raise ConfigError(
             f"env.num_agents: {cfg.name} trains one robot a world, not {env.num_agents}; say 1"
         )
-    scene = build_scene(
-        1,
-        None,
-        **env.scene_options(),
-    )
+    scene = build_scene(1, None, **env.scene_options())
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     friction = streams.between(*cfg.floor_friction, _FRICTION, streams.once)
     return TaskSetup(scene, task, floor_friction_fields(scene, friction.cpu()))

@@ -12,12 +12,7 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
-from mapush.extensions.gait.measures import (
-    FootMotion,
-    foot_motion,
-    slip_share,
-    swing_clearance,
-)
+from mapush.extensions.gait.measures import FootMotion, foot_motion, slip_share, swing_clearance
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import GRAVITY, PHYSICS_DT, STEP_DT
 from mqe.world.state import SceneState
@@ -261,10 +256,7 @@ def walk_corners(walker: Walker) -> dict[str, float]:
         worlds.advance(command)
     worlds.close()
     rate = worlds.collapsed.float().unflatten(0, (len(CORNERS), ROBOTS_A_CORNER)).mean(dim=1)
-    return {
-        "collapse_rate": float(rate.mean()),
-        "collapse_rate_worst_command": float(rate.max()),
-    }
+    return {"collapse_rate": float(rate.mean()), "collapse_rate_worst_command": float(rate.max())}
 
 
 def _stack(groups: Mapping[str, Tensor]) -> tuple[dict[str, slice], Tensor]:

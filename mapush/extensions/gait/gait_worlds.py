@@ -20,13 +20,7 @@ from mqe.world.geometry import quat_from_rpy, quat_from_yaw, wrap_to_pi
 from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
 from mqe.world.robots import DEFAULT_ROBOT
-from mqe.world.scene import (
-    ACTUATOR_LAG,
-    STEP_DT,
-    build_scene,
-    pack_layout,
-    read_state,
-)
+from mqe.world.scene import ACTUATOR_LAG, STEP_DT, build_scene, pack_layout, read_state
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams, UniformRanges
 

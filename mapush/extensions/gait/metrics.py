@@ -16,7 +16,7 @@ MEASURES.update(
             lambda step: step.missed[:, 2],
             "rad/s",
         ),
-    },
+    }
 )
 
 METRICS = VELOCITY_TERMS.metrics
@@ -30,5 +30,5 @@ METRICS.update(
             "mean error of the yaw rate", lambda e: e.mean("yaw_rate_error"), "rad/s"
         ),
         "episode_time_s": MetricTerm("length of the episode", lambda e: e.time, "s"),
-    },
+    }
 )

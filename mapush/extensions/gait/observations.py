@@ -1,10 +1,6 @@
 """Observations in the velocity task: a real gait's inputs for the policy, more for the critic."""
 
-from mapush.extensions.gait.gait_mirror import (
-    GAIT_MIRROR_INDEX,
-    GAIT_MIRROR_SIGNS,
-    SWAPPED_LEGS,
-)
+from mapush.extensions.gait.gait_mirror import GAIT_MIRROR_INDEX, GAIT_MIRROR_SIGNS, SWAPPED_LEGS
 from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.controllers.trot import GAIT_NAMES, GAIT_TERMS, planar_velocity
 from mqe.tasks.terms import ObservationTerm
@@ -25,8 +21,8 @@ OBSERVATIONS.update(
             mirror_signs=GAIT_MIRROR_SIGNS,
             mirror_index=GAIT_MIRROR_INDEX,
             noise=_GAIT_NOISE,
-        ),
-    },
+        )
+    }
 )
 
 STATE = VELOCITY_TERMS.state
@@ -79,5 +75,5 @@ STATE.update(
             lambda scene: scene.load,
             mirror_signs=(1.0,),
         ),
-    },
+    }
 )

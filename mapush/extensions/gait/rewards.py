@@ -51,8 +51,7 @@ REWARDS.update(
             weight=2.0,
         ),
         "push": RewardTerm(
-            "forward force against the load, relative to the largest load",
-            lambda step: step.push,
+            "forward force against the load, relative to the largest load", lambda step: step.push
         ),
         "feet": RewardTerm(
             "1 if the feet are as high as the trot's swing wants them, falling with the error",
@@ -101,5 +100,5 @@ REWARDS.update(
         "fall": RewardTerm(
             "1 at a fall or a collapse", lambda step: step.terminated["fall"].float(), weight=-10.0
         ),
-    },
+    }
 )

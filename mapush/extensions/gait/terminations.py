@@ -27,6 +27,6 @@ TERMINATIONS.update(
     {
         "fall": TerminationTerm(
             "a trunk tilted beyond 60 degrees, or a robot that lies or kneels for a while", _fall
-        ),
-    },
+        )
+    }
 )

@@ -16,12 +16,7 @@ from harl_mapush.clients.flat_settings import (
     resolve_settings,
     team_reward_of,
 )
-from harl_mapush.config import (
-    DEFAULT_TASK,
-    SECTIONS,
-    SETTINGS_FILES,
-    SettingsFile,
-)
+from harl_mapush.config import DEFAULT_TASK, SECTIONS, SETTINGS_FILES, SettingsFile
 from harl_mapush.config.other_names import NAMES, NOTHING, TRAIN_FLAGS, OtherFlag
 from harl_mapush.learning.settings import OnPolicyCfg
 from mapush.extensions.harl.harl_settings import (

@@ -85,9 +85,7 @@ def trust_region_step(
     if not has_direction:
         return metrics
     step = _natural_step(
-        lambda vector: kl_hessian_product(actor, flat, batch, vector),
-        gradient,
-        cfg.kl_threshold,
+        lambda vector: kl_hessian_product(actor, flat, batch, vector), gradient, cfg.kl_threshold
     )
 
     # Backtracking line search.
@@ -182,11 +180,7 @@ def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch) -> tuple
 
 @torch.no_grad()
 def _evaluate(
-    actor: Actor,
-    ranks: Ranks,
-    batch: ActorBatch,
-    mean_old: list[Tensor],
-    std_old: Tensor,
+    actor: Actor, ranks: Ranks, batch: ActorBatch, mean_old: list[Tensor], std_old: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio."""
     std = actor.std()

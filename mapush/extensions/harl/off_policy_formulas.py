@@ -95,7 +95,4 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
 
 
 # Upstream's networks have no normalisation.
-OFF_POLICY_FORMULAS.register(
-    "harl",
-    FormulaSet(HarlOffPolicyFormulas, {"use_layer_norm": False}),
-)
+OFF_POLICY_FORMULAS.register("harl", FormulaSet(HarlOffPolicyFormulas, {"use_layer_norm": False}))

@@ -127,9 +127,5 @@ def compute_harl_gae(
 
 # Upstream's networks always have these layers.
 ON_POLICY_FORMULAS.register(
-    "harl",
-    FormulaSet(
-        HarlFormulas,
-        {"use_layer_norm": True, "std_min": 0.0, "mean_bound": None},
-    ),
+    "harl", FormulaSet(HarlFormulas, {"use_layer_norm": True, "std_min": 0.0, "mean_bound": None})
 )

@@ -23,7 +23,7 @@ TERMINATIONS.update(
         "collapse": TerminationTerm(
             "a robot that lies or kneels for a while", lambda step: step.is_collapsed
         ),
-    },
+    }
 )
 _DEFAULT = DefaultTerms(OBSERVED, OBSERVED, tuple(TERMINATIONS), tuple(MEASURES), tuple(METRICS))
 # Builds the terms chosen by the settings.

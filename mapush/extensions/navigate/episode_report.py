@@ -5,14 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mqe.tasks.episode_report import (
-    TEAM_OUTCOMES,
-    Metrics,
-    Report,
-    mean,
-    rate,
-    summarize_metrics,
-)
+from mqe.tasks.episode_report import TEAM_OUTCOMES, Metrics, Report, mean, rate, summarize_metrics
 
 RATES = ("success", "collision", "fall", "collapse")
 

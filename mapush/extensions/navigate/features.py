@@ -17,14 +17,7 @@ from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.terms import EpisodeFeatures
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import (
-    axes_along,
-    heading_frame,
-    in_frame,
-    length,
-    rotation_matrix,
-    yaw_of,
-)
+from mqe.world.geometry import axes_along, heading_frame, in_frame, length, rotation_matrix, yaw_of
 from mqe.world.obstacles import PARKED_BELOW
 from mqe.world.state import SceneState
 
@@ -124,9 +117,7 @@ class SceneFeatures(push.SceneFeatures):
         steps = torch.cat((torch.zeros_like(axes[:, :1]), axes, -axes), dim=1)  # (W, 5, 2)
         points = state.robot_pos[..., None, :2] + steps.unsqueeze(1)
         room = self.navigate.problem.shapes.clearance(
-            points.flatten(1, 2),
-            state.obstacle_pos,
-            yaw_of(rotation_matrix(state.obstacle_quat)),
+            points.flatten(1, 2), state.obstacle_pos, yaw_of(rotation_matrix(state.obstacle_quat))
         )
         room = room.clamp(max=_WIDE).unflatten(1, points.shape[1:3])
         slope = (room[..., 1:3] - room[..., 3:]) / (2.0 * _SLOPE)

@@ -20,7 +20,7 @@ MEASURES.update(
             lambda step: step.plan.shortest[:, 0],
             "m",
         ),
-    },
+    }
 )
 
 
@@ -54,5 +54,5 @@ METRICS.update(
             "fraction of control steps at which a robot touches an obstacle",
             lambda episodes: episodes.mean("robot_contact"),
         ),
-    },
+    }
 )

@@ -72,7 +72,7 @@ STATE.update(
             mirror_signs=(1.0, *_PLACE),
             over="robots",
         ),
-    },
+    }
 )
 
 

@@ -5,13 +5,7 @@ from torch import Tensor
 
 from mapush.extensions.navigate.features import PAST, NavigateConstants, Plan
 from mapush.extensions.navigate.planners.entries import PLANNERS
-from mapush.extensions.navigate.planners.followers import (
-    APPROACH,
-    SLOW,
-    STANDSTILL,
-    swayed,
-    turned,
-)
+from mapush.extensions.navigate.planners.followers import APPROACH, SLOW, STANDSTILL, swayed, turned
 from mqe.tasks.terms import Memory
 from mqe.world.geometry import length
 from mqe.world.scene import STEP_DT

@@ -32,5 +32,5 @@ REWARDS.update(
         "time": RewardTerm(
             "1 at every control step", lambda step: step.never.logical_not().float(), weight=-0.002
         ),
-    },
+    }
 )

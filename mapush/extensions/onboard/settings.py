@@ -33,10 +33,7 @@ class OnboardCfg:
     """
 
     field_of_view: Span = option(
-        1.5184,
-        "horizontal angle of view about the sensor's axis [rad]",
-        above=0.0,
-        max=WHOLE_TURN,
+        1.5184, "horizontal angle of view about the sensor's axis [rad]", above=0.0, max=WHOLE_TURN
     )
     sight: tuple[float, float] = option(
         (0.3, 3.0), "nearest and furthest measured distance from the sensor [m]", min=0.0, max=1e3

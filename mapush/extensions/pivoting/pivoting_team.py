@@ -53,12 +53,7 @@ JUMP = 0.4  # [m] between two observations, above which a new episode has begun
 class PivotingTeam:
     """Robots walking an object to the goal, from observations (N, A, O) to actions (N, A, 3)."""
 
-    def __init__(
-        self,
-        task: PushTask,
-        decision_period: int,
-        device: torch.device | str,
-    ) -> None:
+    def __init__(self, task: PushTask, decision_period: int, device: torch.device | str) -> None:
         """Plan for the object of ``task``."""
         obs_names = task.obs_names(0)
         obj = task.constants.object
@@ -86,8 +81,7 @@ class PivotingTeam:
 
         # Every robot's lane at the stand, by the robots' order round the object.
         bearings = torch.atan2(
-            dot(scene.robots, along_side.unsqueeze(-2)),
-            -dot(scene.robots, side.unsqueeze(-2)),
+            dot(scene.robots, along_side.unsqueeze(-2)), -dot(scene.robots, side.unsqueeze(-2))
         )
         is_before = bearings.unsqueeze(-2) < bearings.unsqueeze(-1)
         order = (is_before & scene.is_there.unsqueeze(-2)).sum(-1)

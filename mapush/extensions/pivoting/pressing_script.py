@@ -40,11 +40,7 @@ class PressingScript:
     """Two robots pushing a square box, from observations (N, A, O) to actions (N, A, 3)."""
 
     def __init__(
-        self,
-        task: Any,
-        obs_names: Sequence[str],
-        decision_period: int,
-        device: torch.device | str,
+        self, task: Any, obs_names: Sequence[str], decision_period: int, device: torch.device | str
     ) -> None:
         """Press the box of ``task``. ``obs_names`` name the observation's components.
 

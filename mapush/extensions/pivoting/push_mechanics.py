@@ -113,11 +113,7 @@ def least_force(obj: ObjectCfg, pushes: Pushes) -> LeastPush:
     return _least(obj, pushes, None, chosen)
 
 
-def least_force_of(
-    obj: ObjectCfg,
-    num_robots: int,
-    support: Support | None = None,
-) -> LeastPush:
+def least_force_of(obj: ObjectCfg, num_robots: int, support: Support | None = None) -> LeastPush:
     """Return the least total push by ``num_robots`` robots at their best positions, ``SPACING``
     apart.
 
@@ -140,10 +136,7 @@ def least_force_of(
 
 
 def _least(
-    obj: ObjectCfg,
-    pushes: Pushes,
-    support: Support | None,
-    chosen: Callable[[Array], Array],
+    obj: ObjectCfg, pushes: Pushes, support: Support | None, chosen: Callable[[Array], Array]
 ) -> LeastPush:
     """Minimize the force over all motions, on grids shrinking round the best motion."""
     support = support or corner_support(obj)

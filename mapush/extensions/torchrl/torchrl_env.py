@@ -76,8 +76,7 @@ class TorchRLEnv(EnvBase):
             {GROUP: Composite({"reward": unbounded(*team, 1)}, shape=team)}, device=self.device
         )
         self.full_done_spec_unbatched = Composite(
-            {name: flag.clone() for name in ("done", "terminated", "truncated")},
-            device=self.device,
+            {name: flag.clone() for name in ("done", "terminated", "truncated")}, device=self.device
         )
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:

@@ -59,13 +59,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
     num_agents = env.num_agents or (
         obj.num_agents if isinstance(env.robots, str) else len(env.robots)
     )
-    scene = build_scene(
-        num_agents,
-        obj,
-        cfg.inertia,
-        cfg.success_radius,
-        **env.scene_options(),
-    )
+    scene = build_scene(num_agents, obj, cfg.inertia, cfg.success_radius, **env.scene_options())
     robots = Robots(scene.robots, device)
     controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
     task = PushTask(cfg, env.num_envs, robots, streams, controller, shapes)

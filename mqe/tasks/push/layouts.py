@@ -34,18 +34,11 @@ CLOSE_MARGIN = 0.05  # [m] that their trunks are apart beyond the distance that 
 CLOSE_DISTANCE = 0.5  # [m] between their trunks at most
 TANGLED_DISTANCE = 0.4  # [m] likewise
 # [rad] of the way from one to the other against abreast: hips stand beside the other's trunk.
-SLANT = (
-    0.38,
-    0.62,
-)
+SLANT = (0.38, 0.62)
 TRUNK_REACH = 0.25  # [m] from a trunk's middle to its ends, nearly
 TRUNK_SIDE = 0.14  # [m] from a trunk's middle to the sides of its hips, nearly
 # [rad] hip, thigh, calf: legs reach under the other trunk.
-TANGLED_JOINTS = (
-    (-0.45, 0.45),
-    (0.2, 1.6),
-    (-2.2, -1.0),
-)
+TANGLED_JOINTS = ((-0.45, 0.45), (0.2, 1.6), (-2.2, -1.0))
 
 
 class PushLayouts:
@@ -167,11 +160,7 @@ class Encounters:
     """
 
     def __init__(
-        self,
-        collision_distance: float,
-        robots: Robots,
-        close_share: float,
-        tangled_share: float,
+        self, collision_distance: float, robots: Robots, close_share: float, tangled_share: float
     ) -> None:
         """Arrange ``robots`` in fractions ``close_share`` and ``tangled_share`` of all layouts.
 
@@ -186,12 +175,7 @@ class Encounters:
         pairs = torch.tensor(list(combinations(range(num_agents), 2)), device=device)
         index = torch.arange(num_agents, device=device)
         # Kind; pair; side and distance; slant.
-        self.ranges = [
-            (0.0, 1.0),
-            (0.0, float(len(pairs))),
-            (-1.0, 1.0),
-            SLANT,
-        ]
+        self.ranges = [(0.0, 1.0), (0.0, float(len(pairs))), (-1.0, 1.0), SLANT]
         self._close_share = close_share
         self._tangled_share = tangled_share
         # Distances are for legs up to the Go1's size; larger robots are wider.

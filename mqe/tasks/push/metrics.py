@@ -59,7 +59,7 @@ MEASURES.update(
             per_robot=True,
         ),
         "is_reached": MeasureTerm("1 from the first success on", Reached),
-    },
+    }
 )
 
 # Those of every push task.
@@ -106,6 +106,6 @@ METRICS.update(
             "m",
             per_robot=True,
         ),
-    },
+    }
 )
 DEFAULT_METRICS = tuple(METRICS)  # those of every push task

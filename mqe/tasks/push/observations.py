@@ -190,7 +190,7 @@ OBSERVATIONS.update(
             is_set=True,
             turn=_turned_outline,
         ),
-    },
+    }
 )
 
 STATE = PUSH_TERMS.state
@@ -287,5 +287,5 @@ STATE.update(
             is_set=True,
             turn=_turned_outline,
         ),
-    },
+    }
 )

@@ -193,5 +193,5 @@ REWARDS.update(
             "1 at every control step (a penalty: weight below 0)",
             lambda step: torch.ones_like(step.state.goal_distance),
         ),
-    },
+    }
 )

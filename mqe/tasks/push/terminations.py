@@ -42,7 +42,7 @@ TERMINATIONS.update(
             "a robot that lies or kneels for a while",
             lambda step: step.is_collapsed if step.constants.cfg.collapse_ends else step.never,
         ),
-    },
+    }
 )
 # Terminations of every push task; ``task.more_terminations`` adds others.
 DEFAULT_TERMINATIONS = tuple(TERMINATIONS)

@@ -5,15 +5,7 @@ import colorsys
 import mujoco
 import numpy as np
 
-from mqe.world.robots.robot import (
-    LEG_JOINTS,
-    LEGS,
-    NUM_JOINTS,
-    Inertial,
-    Motor,
-    RobotCfg,
-    Shape,
-)
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, NUM_JOINTS, Inertial, Motor, RobotCfg, Shape
 
 FIRST_COLORS = (  # by eye, so that teammates can be distinguished
     (0.13, 0.38, 0.80, 1.0),

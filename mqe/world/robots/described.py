@@ -9,16 +9,7 @@ import mujoco
 
 from mqe.config import ConfigError, load_yaml, merge
 from mqe.world.robots.build import add_robot
-from mqe.world.robots.robot import (
-    LEG_JOINTS,
-    LEGS,
-    Inertial,
-    Leg,
-    Motor,
-    RobotCfg,
-    Shape,
-    combine,
-)
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, Leg, Motor, RobotCfg, Shape, combine
 
 # The motor of Go1 and Go2. Reduction of 6.33: Unitree's unitree_actuator_sdk (queryGearRatio). Peak
 # torque, knee and no-load speed: Unitree's measurement on the Go2's motor, unitree_rl_lab,

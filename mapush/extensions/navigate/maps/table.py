@@ -85,10 +85,7 @@ class ObstacleShapes:
     """Shapes in K slots within an arena, and distances to them and to the walls."""
 
     def __init__(
-        self,
-        arena: tuple[float, float],
-        slots: Sequence[ObstacleCfg],
-        device: torch.device | str,
+        self, arena: tuple[float, float], slots: Sequence[ObstacleCfg], device: torch.device | str
     ) -> None:
         """Take an arena's lengths along x and y [m], and a scene's slots."""
         self.arena = arena

@@ -10,11 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.planners.followers import (
-    FieldFollower,
-    Follower,
-    WaypointFollower,
-)
+from mapush.extensions.navigate.planners.followers import FieldFollower, Follower, WaypointFollower
 from mapush.extensions.navigate.planners.problem import Problem
 from mqe.extensions import Registry
 
