@@ -43,13 +43,13 @@ class OneByOne(Writable):
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take ``decimation`` physics steps, a row of ``ctrl`` each, in every world."""
         for i, world in enumerate(self._worlds):
-            for name, values in self.views().items():
+            for name, values in self.state_parts().items():
                 getattr(world, name)[:] = values[i].numpy()
             for k in range(decimation):
                 if ctrl is not None:
                     world.ctrl[:] = ctrl[k, i].numpy()
                 mujoco.mj_step(self._models[i], world)
-            for name, values in {**self.views(), "sensordata": self.data.sensordata}.items():
+            for name, values in {**self.state_parts(), "sensordata": self.data.sensordata}.items():
                 values[i] = torch.from_numpy(getattr(world, name))
         self.data.failed.copy_(~self.data.qvel.isfinite().all(dim=1))
 

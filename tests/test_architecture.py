@@ -177,6 +177,7 @@ def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
         "mqe.cuda_graphs",
         "mqe.extensions",
         "mqe.host_memory",
+        "mqe.resumable",
         "mqe.controllers.network",
         "mqe.controllers.set_readers",
     )
@@ -233,8 +234,9 @@ def names_in_extensions() -> frozenset[str]:
     names |= {path.stem for path in EXTENSIONS.glob("*/*s/*.yaml")}
     for path in EXTENSIONS.rglob("*.py"):
         for node in nodes(path):
-            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            if not is_call or node.func.attr != "register" or not node.args:
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr != "register" or not node.args:
                 continue
             # Flags are words of other libraries.
             registry = getattr(node.func.value, "id", "")

@@ -171,12 +171,8 @@ class Hasac(OffPolicy):
             weights["temperatures"] = self.alpha_optimizer.flat
         return weights
 
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"temperatures": self.temperatures.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.temperatures.load_state_dict(state["temperatures"])
+    def state_parts(self) -> dict[str, Any]:
+        return super().state_parts() | {"temperatures": self.temperatures}
 
     def _all_optimizers(self) -> list[FlatAdam]:
         return [*super()._all_optimizers(), self.alpha_optimizer]

@@ -34,6 +34,7 @@ from harl_mapush.learning.off_policy.symmetric_batches import Images
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OffPolicyCfg
 from mqe.host_memory import check_room
+from mqe.resumable import restore, states
 from mqe.vec_env import TeamSpec
 
 _DRAWN_TOGETHER = 8  # batches of an iteration, in one pass over the replay buffer
@@ -486,43 +487,38 @@ class OffPolicy(Team):
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume, without the experience."""
         self._join()
-        state = super().state_dict() | {
-            "critic": self.critic.state_dict(),
-            "normalizer": self.normalizer.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self._all_optimizers()],
-            "targets": [target.clone() for target, _ in self.targets],
-            "num_updates": self.num_updates,
-            "num_owed": self.num_owed,
-        }
+        state = super().state_dict()
         if self._collecting is not None:
-            state["collecting"] = {
-                "actors": [actor.state_dict() for actor in self._collecting.unique_actors],
-                "generator": self._collecting.generator.get_state(),
-            }
-        return state
+            state["collecting"] = states(_acting(self._collecting))
+        return state | {"num_updates": self.num_updates, "num_owed": self.num_owed}
+
+    def state_parts(self) -> dict[str, Any]:
+        return super().state_parts() | {
+            "critic": self.critic,
+            "normalizer": self.normalizer,
+            "optimizers": self._all_optimizers(),
+            "targets": [target for target, _ in self.targets],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. Learning rates come from the settings."""
+        rates = [optimizer.learning_rate.clone() for optimizer in self._all_optimizers()]
         super().load_state_dict(state)
-        self.critic.load_state_dict(state["critic"])
-        self.normalizer.load_state_dict(state["normalizer"])
-        for optimizer, saved in zip(self._all_optimizers(), state["optimizers"], strict=True):
-            rate = optimizer.learning_rate.clone()
-            optimizer.load_state_dict(saved)
+        for optimizer, rate in zip(self._all_optimizers(), rates, strict=True):
             optimizer.learning_rate.copy_(rate)
-        for (target, _), saved in zip(self.targets, state["targets"], strict=True):
-            target.copy_(saved)
         self.num_updates = state["num_updates"]
         self.num_owed = state["num_owed"]
         if self.side is not None and "collecting" in state:
             self._collecting = self._copy_for_collecting()
-            saved_actors = state["collecting"]["actors"]
-            for actor, saved in zip(self._collecting.unique_actors, saved_actors, strict=True):
-                actor.load_state_dict(saved)
-            self._collecting.generator.set_state(state["collecting"]["generator"].cpu())
+            restore(_acting(self._collecting), state["collecting"])
 
     def _all_optimizers(self) -> list[FlatAdam]:
         return [*self.optimizers, self.critic_optimizer]
+
+
+def _acting(team: Team) -> dict[str, Any]:
+    """Return the parts of a team that act."""
+    return {"actors": team.unique_actors, "generator": team.generator}
 
 
 def _step(

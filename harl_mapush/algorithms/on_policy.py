@@ -240,12 +240,8 @@ class OnPolicy(Team):
 
     # Saving
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state for a bit-exact resume, without the rollout."""
-        return super().state_dict() | {
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "value": self.value.state_dict(),
-        }
+    def state_parts(self) -> dict[str, Any]:
+        return super().state_parts() | {"optimizers": self.optimizers, "value": self.value}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. A constant schedule's learning rates come from the settings.
@@ -254,9 +250,6 @@ class OnPolicy(Team):
         the actors' saved rates.
         """
         super().load_state_dict(state)
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self.value.load_state_dict(state["value"])
         if self.cfg.schedule == "constant":
             for optimizer in self.optimizers:
                 optimizer.learning_rate.fill_(self.cfg.learning_rate)

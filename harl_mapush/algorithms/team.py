@@ -18,12 +18,13 @@ from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.learning.update_graphs import Graphs
 from mqe.extensions import Registry
+from mqe.resumable import Resumable
 from mqe.vec_env import TeamSpec
 
 _Actor = TypeVar("_Actor")
 
 
-class Team(ABC):
+class Team(Resumable, ABC):
     """Actors with optimisers, random numbers, and learning rates by a schedule.
 
     A subclass adds a critic with its optimiser and normaliser.
@@ -156,20 +157,13 @@ class Team(ABC):
         weights["critic"] = self.critic_optimizer.flat
         return weights
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state for a bit-exact resume, without the experience."""
+    def state_parts(self) -> dict[str, Any]:
+        """Return the parts of the state, without the experience."""
         return {
-            "actors": [actor.state_dict() for actor in self.unique_actors],
-            "generator": self.generator.get_state(),
-            "host_generator": self.host_generator.get_state(),
+            "actors": self.unique_actors,
+            "generator": self.generator,
+            "host_generator": self.host_generator,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``. Learning rates come from the settings unless adaptive."""
-        for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
-            actor.load_state_dict(saved)
-        self.generator.set_state(state["generator"].cpu())
-        self.host_generator.set_state(state["host_generator"].cpu())
 
 
 def make_actors(

@@ -1,12 +1,12 @@
 """Adam over one flat tensor. A network's parameters are views into it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
+from mqe.resumable import Resumable
 
 BETA_1 = 0.9
 BETA_2 = 0.999
@@ -14,7 +14,7 @@ _CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 _STATE = ("exp_avg", "exp_avg_sq", "step_count", "learning_rate")
 
 
-class FlatAdam:
+class FlatAdam(Resumable):
     """Adam (Kingma & Ba 2015) with gradient clipping, in a few operations per step.
 
     No method waits for the device: step count and learning rate are tensors, so a step can be
@@ -122,14 +122,9 @@ class FlatAdam:
             found_inf=None if enabled is None else 1.0 - enabled,
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_parts(self) -> dict[str, Tensor]:
         """Return moments, step count and learning rate."""
-        return {name: getattr(self, name).clone() for name in _STATE}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``."""
-        for name in _STATE:
-            getattr(self, name).copy_(state[name])
+        return {name: getattr(self, name) for name in _STATE}
 
 
 def flatten_parameters(parameters: Sequence[nn.Parameter]) -> Tensor:

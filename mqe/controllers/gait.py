@@ -13,11 +13,12 @@ from mqe.controllers.network import Actor
 from mqe.controllers.trot import GAIT_NAMES, GaitMemory, Trot, is_moving
 from mqe.hub import HUB
 from mqe.pretrained import PRETRAINED
+from mqe.resumable import Resumable
 from mqe.world.robots import NUM_JOINTS, RobotCfg, Robots
 from mqe.world.state import SceneState
 
 
-class GaitController:
+class GaitController(Resumable):
     """Turns velocity commands into joint targets, one control step at a time: with frozen gaits, or
     by the speeds of wheels.
     """
@@ -61,14 +62,9 @@ class GaitController:
             targets = torch.where(has_wheels, state.joint_pos + leads, targets)
         return targets
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_parts(self) -> dict[str, Tensor]:
         """Return the memory between control steps."""
-        return {"command": self._command.clone(), "memory": self._memory.values.clone()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Resume from ``state_dict``."""
-        self._command.copy_(state["command"])
-        self._memory.values.copy_(state["memory"])
+        return {"command": self._command, "memory": self._memory.values}
 
 
 def wheel_leads(robots: Robots) -> Tensor:

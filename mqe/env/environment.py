@@ -33,6 +33,7 @@ from mqe.env.decision_graph import StepResult, captured_step
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.env.statistics import EpisodeStatistics
 from mqe.notices import note
+from mqe.resumable import restore, states
 from mqe.sim.simulator import GraphSupport, Simulator
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, Task
@@ -312,41 +313,34 @@ class MultiAgentEnv:
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state for a bit-exact resume."""
         self.check_open()
-        stateful = self._features.stateful
-        return {
-            "sim": self.sim.state_dict(),
-            "task": {} if stateful is None else stateful.state_dict(),
-            "episode": self._episode.clone(),
-            "steps": self._steps.clone(),
-            "return": self._return.clone(),
-            "num_failed": self.num_failed.clone(),
-            "sums": self._sums.clone(),
-            "statistics": self._statistics.state_dict(),
-            "unsettled": self._unsettled.clone(),
-            "forces": self.state.forces.clone(),
-            "randomization": self.randomization.state_dict(),
-        }
+        return states(self._parts() | {"forces": self.state.forces})
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Restore a ``state_dict``. Return its obs and critic state."""
         self.check_open()
-        self.sim.load_state_dict(state["sim"])
-        if self._features.stateful is not None:
-            self._features.stateful.load_state_dict(state["task"])
-        self._episode.copy_(state["episode"])
-        self._steps.copy_(state["steps"])
-        self._unsettled.copy_(state["unsettled"])
-        self._return.copy_(state["return"])
-        self.num_failed.copy_(state["num_failed"])
-        if state["sums"].shape[1] == self._sums.shape[1]:
-            self._sums.copy_(state["sums"])
-            self._statistics.load_state_dict(state["statistics"])
-        else:
+        parts = self._parts()
+        if state["sums"].shape[1] != self._sums.shape[1]:
             note("the saved state is older and has other metrics, whose statistics begin anew")
+            del parts["sums"], parts["statistics"]
+        restore(parts, state)
         self._state = read_state(self.sim, self.scene)
         self._state.forces.copy_(state["forces"])
-        self.randomization.load_state_dict(state["randomization"])
         return self._observe(self._state, self._memory)
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the parts of the state besides the contact forces."""
+        return {
+            "sim": self.sim,
+            "task": self._features.stateful or {},
+            "episode": self._episode,
+            "steps": self._steps,
+            "return": self._return,
+            "num_failed": self.num_failed,
+            "sums": self._sums,
+            "statistics": self._statistics,
+            "unsettled": self._unsettled,
+            "randomization": self.randomization,
+        }
 
     def check_open(self) -> None:
         """Raise RuntimeError if the environment is closed, or was made before a fork.

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from mqe.notices import note
+from mqe.resumable import Resumable
 from mqe.vec_env import ALL_WORLDS, Share
 
 CAPACITY = 1000  # episodes; older ones are forgotten
 
 
-class EpisodeStatistics:
+class EpisodeStatistics(Resumable):
     """The last 1,000 finished episodes at most, one row each. Only reading waits for the device."""
 
     def __init__(
@@ -65,17 +66,16 @@ class EpisodeStatistics:
         self._rows.fill_(torch.nan)
         self._count.zero_()
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_parts(self) -> dict[str, Tensor]:
         """Return the ring and its position."""
-        return {"rows": self._rows.clone(), "count": self._count.clone()}
+        return {"rows": self._rows, "count": self._count}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``. A ring of another length begins anew."""
         if state["rows"].shape != self._rows.shape:
             note("the saved state has another number of worlds, and statistics begin anew")
             return
-        self._rows.copy_(state["rows"])
-        self._count.copy_(state["count"])
+        super().load_state_dict(state)
 
     def _newest(self, count_limit: int) -> Tensor:
         """Return the rows of the newest ``count_limit`` episodes, with NaN for missing ones."""

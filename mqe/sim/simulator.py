@@ -8,6 +8,8 @@ import mujoco
 import torch
 from torch import Tensor
 
+from mqe.resumable import Resumable
+
 GRAVITY_FIELD = "opt.gravity"  # (3,) [m/s^2] per world
 
 
@@ -101,7 +103,7 @@ class Simulator(Protocol):
         ...
 
 
-class Writable:
+class Writable(Resumable):
     """Writes into a simulator's tensors, and saves and restores them."""
 
     data: SimulatorData
@@ -118,16 +120,7 @@ class Writable:
         for view in (data.ctrl, data.xfrc_applied, *self.memory().values()):
             view.masked_fill_(_over(mask, view), 0.0)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the state for a bit-exact continuation."""
-        return {name: view.clone() for name, view in self.views().items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
-        for name, view in self.views().items():
-            view.copy_(state[name])
-
-    def views(self) -> dict[str, Tensor]:
+    def state_parts(self) -> dict[str, Tensor]:
         """Return live views of the saved state, by name."""
         names = ["qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied"]
         if self.data.mocap_quat.shape[1] > 1:  # a goal alone is never turned

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
+from mqe.resumable import Resumable
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 from mqe.world.layout import Layout
@@ -160,7 +161,7 @@ class Task(Protocol):
         ...
 
 
-class TermTask(ABC):
+class TermTask(Resumable, ABC):
     """Base class for a task made from terms.
 
     A subclass has ``layout``, ``command``, ``targets``, and the features behind its terms.
@@ -277,17 +278,6 @@ class TermTask(ABC):
         obs = self.terms.observations.mirror
         return None if obs is None else TeamImage(obs, action, self.terms.state.mirror)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_parts(self) -> dict[str, Any]:
         """Return the memory of features, terms and controllers."""
-        memories = self._term_memories.items()
-        return {
-            "terms": {name: memory.state_dict() for name, memory in memories},
-            **{name: part.state_dict() for name, part in self.stateful.items()},
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``."""
-        for name, part in self.stateful.items():
-            part.load_state_dict(state[name])
-        for name, memory in self._term_memories.items():
-            memory.load_state_dict(state["terms"][name])
+        return {"terms": self._term_memories, **self.stateful}

@@ -27,6 +27,7 @@ from torch import Tensor
 from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.notices import note
+from mqe.resumable import Resumable, restore
 from mqe.vec_env import EntityBlock, Image
 from mqe.world.scene import STEP_DT
 from mqe.world.state import over
@@ -49,7 +50,7 @@ class Worlds(NamedTuple):
     cfg: Any = None  # the section ``task`` of the settings
 
 
-class Memory:
+class Memory(Resumable):
     """Named tensors (N, ...) kept from one control step to the next.
 
     They are changed in place only, for captured CUDA graphs.
@@ -88,18 +89,16 @@ class Memory:
             tensor = self._tensors[name]
             tensor.masked_fill_(over(mask, tensor), start)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of the tensors by name."""
-        return {name: tensor.clone() for name, tensor in self._tensors.items()}
+    def state_parts(self) -> dict[str, Tensor]:
+        """Return the tensors by name."""
+        return self._tensors
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore a ``state_dict``. Tensors missing in an older state begin anew, with a note."""
         missing = [name for name in self._tensors if name not in state]
         if missing:
             note(f"the saved state is older and lacks {', '.join(missing)}, which begin anew")
-        for name, tensor in self._tensors.items():
-            if name in state:
-                tensor.copy_(state[name])
+        restore({name: self._tensors[name] for name in self._tensors if name in state}, state)
 
 
 @dataclass(frozen=True)

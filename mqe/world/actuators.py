@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
+from mqe.resumable import Resumable
 from mqe.world.scene import DECIMATION
 
 MAX_DELAY = 12  # physics steps: 60 ms
 
 
-class History:
+class History(Resumable):
     """Every world's last values, newest first. Before an episode's start its first value is
     repeated.
     """
@@ -41,14 +42,9 @@ class History:
         """
         return self._values[age.clamp(0, len(self) - 1), self._world]
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_parts(self) -> dict[str, Tensor]:
         """Return the stored values."""
-        return {"values": self._values.clone(), "is_first": self._is_first.clone()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Resume from ``state_dict``."""
-        self._values.copy_(state["values"])
-        self._is_first.copy_(state["is_first"])
+        return {"values": self._values, "is_first": self._is_first}
 
 
 class TargetDelay(History):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, option
+from mqe.resumable import Resumable
 from mqe.sim.simulator import GRAVITY_FIELD
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
 from mqe.world.fields import WorldFields
@@ -258,7 +259,7 @@ def model_fields(
     return made
 
 
-class Randomization:
+class Randomization(Resumable):
     """Delays, noise and disturbances between a task and the simulator, drawn for each world."""
 
     def __init__(
@@ -527,21 +528,15 @@ class Randomization:
             pair.copy_(rotate_2d(pair, half))
         return observed
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_parts(self) -> dict[str, Any]:
         """Return the state carried between control steps."""
-        return {
-            "delay": self._delay.state_dict(),
-            "drawn": self._drawn[1].clone(),
-            "actions": self._actions.state_dict(),
-        }
+        return {"delay": self._delay, "drawn": self._drawn[1], "actions": self._actions}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from ``state_dict``."""
-        self._delay.load_state_dict(state["delay"])
-        self._drawn[1].copy_(state["drawn"])
+        """Restore a ``state_dict``, and the losses in it."""
+        super().load_state_dict(state)
         if self.has_losses:
             self._mark_losses()
-        self._actions.load_state_dict(state["actions"])
 
     def _kicks(self, drawn: Tensor, step: Tensor) -> Tensor:
         speed, angle = drawn[:, 1:].unflatten(1, (-1, 2)).unbind(dim=2)

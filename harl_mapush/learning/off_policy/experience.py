@@ -8,10 +8,11 @@ from torch import Tensor
 
 from harl_mapush.learning.collected import Decision, Experience
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition
+from mqe.resumable import Resumable, states
 from mqe.vec_env import TimeStep
 
 
-class ReplayExperience(Experience):
+class ReplayExperience(Resumable, Experience):
     """Turns decisions and their results into transitions of a replay buffer."""
 
     def __init__(
@@ -81,22 +82,20 @@ class ReplayExperience(Experience):
         self.replay.cut(ring)
         self._discounted[ring * envs : (ring + 1) * envs] = 0.0
 
+    def state_parts(self) -> dict[str, Any]:
+        """Return the last decision's sums and marks."""
+        return {"active": self._active, "discounted": self._discounted}
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resumed run, with the replay buffer if it ``is_saved``."""
-        state: dict[str, Any] = {
-            "active": self._active.clone(),
-            "discounted": self._discounted.clone(),
-        }
-        if self.is_saved:
-            state["replay"] = self.replay.state_dict()
-        return state
+        replay = {"replay": self.replay} if self.is_saved else {}
+        return states(self.state_parts() | replay)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. ``start`` must follow.
 
         An unsaved replay buffer starts empty.
         """
-        self._active.copy_(state["active"])
-        self._discounted.copy_(state["discounted"])
+        super().load_state_dict(state)
         if "replay" in state:
             self.replay.load_state_dict(state["replay"])

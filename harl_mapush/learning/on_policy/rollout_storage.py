@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.learning.collected import Decision
+from mqe.resumable import Resumable
 from mqe.vec_env import TimeStep
 
 
@@ -36,7 +37,7 @@ class StorageShape(NamedTuple):
         return self.state_shape[0] if len(self.state_shape) == 2 else 1
 
 
-class Storage:
+class Storage(Resumable):
     """One rollout's tensors. Decision t is at index t, its next state at t + 1."""
 
     def __init__(
@@ -155,14 +156,9 @@ class Storage:
         """Return weights (T, N): 1 if the agent was alive and the simulation did not break."""
         return self.active[agent, :-1] * self.valid
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_parts(self) -> dict[str, Tensor]:
         """Return this rollout's last tensors, with which the next one begins."""
-        return {name: tensor[-1].clone() for name, tensor in self._carried().items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
-        for name, tensor in self._carried().items():
-            tensor[-1] = state[name]
+        return {name: tensor[-1] for name, tensor in self._carried().items()}
 
     def _carried(self) -> dict[str, Tensor]:
         """Return views (T+1, ...) of the tensors that continue in the next rollout, by name."""

@@ -20,10 +20,11 @@ from harl_mapush.learning.on_policy.minibatches import (
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
+from mqe.resumable import Resumable
 from mqe.vec_env import EntityBlock
 
 
-class ValueLearner:
+class ValueLearner(Resumable):
     """Trains a critic. It has the critic, an optimiser and a value normaliser."""
 
     def __init__(
@@ -143,19 +144,13 @@ class ValueLearner:
 
     # Saving
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of critic, normaliser and optimiser."""
+    def state_parts(self) -> dict[str, Any]:
+        """Return critic, normaliser and optimiser."""
         return {
-            "critic": self.critic.state_dict(),
-            "normalizer": self.normalizer.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "critic": self.critic,
+            "normalizer": self.normalizer,
+            "optimizer": self.optimizer,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``."""
-        self.critic.load_state_dict(state["critic"])
-        self.normalizer.load_state_dict(state["normalizer"])
-        self.optimizer.load_state_dict(state["optimizer"])
 
     # Helpers
 
