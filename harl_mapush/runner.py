@@ -11,10 +11,11 @@ from torch import Tensor
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
 from harl_mapush.callback import Callback
 from harl_mapush.distributed.ranks import ALONE, Ranks
-from harl_mapush.distributed.resharding import on_host, redistribute
+from harl_mapush.distributed.resharding import redistribute
 from harl_mapush.progress import Progress
 from harl_mapush.run_settings import RunnerCfg
 from harl_mapush.trainer import Monitor, fast_products
+from mqe.resumable import map_tensors
 from mqe.vec_env import TimeStep, VecEnv
 
 
@@ -105,7 +106,7 @@ class Runner:
         learned = {"iteration": self.progress.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:
             return learned | state
-        return learned | {"shares": self.ranks.gather_on_first(on_host(state))}
+        return learned | {"shares": self.ranks.gather_on_first(map_tensors(Tensor.cpu, state))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""

@@ -1,6 +1,6 @@
 """State in named parts, for checkpoints."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -35,6 +35,18 @@ def restore(parts: Any, state: Any) -> None:
         parts.set_state(state.cpu())
     else:
         parts.load_state_dict(state)
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], values: Any) -> Any:
+    """Apply ``function`` to the tensors in nested dictionaries, lists and tuples."""
+    if isinstance(values, Tensor):
+        return function(values)
+    if isinstance(values, dict):
+        return {name: map_tensors(function, value) for name, value in values.items()}
+    if not isinstance(values, (list, tuple)):
+        return values
+    mapped = [map_tensors(function, value) for value in values]
+    return type(values)(*mapped) if hasattr(values, "_fields") else type(values)(mapped)
 
 
 class Resumable:

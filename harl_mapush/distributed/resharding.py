@@ -7,17 +7,6 @@ import torch
 from torch import Tensor
 
 
-def on_host(state: Any) -> Any:
-    """Return a nested state with all tensors on the host."""
-    if isinstance(state, Tensor):
-        return state.detach().cpu()
-    if isinstance(state, dict):
-        return {key: on_host(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(on_host(value) for value in state)
-    return state
-
-
 def redistribute(shares: Sequence[Any], current: Any, rank: int, size: int) -> Any:
     """Return the part for rank ``rank`` of ``size`` from the states saved by other ranks.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from mqe.cuda_graphs import GraphedFunction, GraphMemory
+from mqe.resumable import map_tensors
 
 _Output = TypeVar("_Output")
 
@@ -38,7 +40,13 @@ class Graphs:
             return function(*inputs)
         graph = self._recorded.get(key)
         if graph is None or graph.over is not over:
-            graphed = GraphedFunction(self._device, _same, _copy, self._memory, self._generator)
+            graphed = GraphedFunction(
+                self._device,
+                _same,
+                partial(map_tensors, torch.clone),
+                self._memory,
+                self._generator,
+            )
             graph = _Recorded(over, graphed)
             self._recorded[key] = graph
         return graph.graphed(function, *inputs)
@@ -50,16 +58,4 @@ class _Recorded(NamedTuple):
 
 
 def _same(output: Any) -> Any:
-    return output
-
-
-def _copy(output: Any) -> Any:
-    """Copy the tensors in nested dicts and tuples."""
-    if isinstance(output, Tensor):
-        return output.clone()
-    if isinstance(output, dict):
-        return {name: _copy(value) for name, value in output.items()}
-    if isinstance(output, tuple):
-        values = [_copy(value) for value in output]
-        return type(output)(*values) if hasattr(output, "_fields") else tuple(values)
     return output
