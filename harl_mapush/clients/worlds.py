@@ -58,29 +58,32 @@ WIDTH = 960  # [pixels]
 HEIGHT = 540  # [pixels]
 
 
-class WorldPicture:
-    """Draws an environment's first world, without a display. The first picture opens a renderer."""
+class DrawnEnv:
+    """An environment whose first world is drawn without a display. The first picture opens a
+    renderer.
+    """
 
-    def __init__(self) -> None:
-        self._renderer: SceneRenderer | None = None
+    env: MultiAgentEnv
+    _renderer: SceneRenderer | None = None
 
-    def draw(self, env: MultiAgentEnv) -> NDArray[np.uint8]:
-        """Return a picture (height, width, 3) of the present state of ``env``."""
-        env.check_open()
+    def render(self) -> NDArray[np.uint8]:
+        """Return a picture (height, width, 3) of the first world's present state."""
+        self.env.check_open()
         if self._renderer is None:
-            self._renderer = SceneRenderer(env.scene, (WIDTH, HEIGHT))
-        state = shown_state(env)
-        (camera,) = cameras(env.scene, [state], 1.0, WIDTH / HEIGHT)
+            self._renderer = SceneRenderer(self.env.scene, (WIDTH, HEIGHT))
+        state = shown_state(self.env)
+        (camera,) = cameras(self.env.scene, [state], 1.0, WIDTH / HEIGHT)
         return self._renderer.draw(state, camera)
 
     def close(self) -> None:
-        """Free the renderer."""
+        """Free the simulator and the renderer."""
         if self._renderer is not None:
             self._renderer.close()
         self._renderer = None
+        self.env.close()
 
 
-class ClientEnv:
+class ClientEnv(DrawnEnv):
     """An environment for contracts with resets and seeds by the caller.
 
     Worlds that ended hold the first state of their next episode already. A reset of such a world
@@ -93,7 +96,6 @@ class ClientEnv:
         """Build the worlds."""
         self._worlds = worlds
         self._has_begun = False
-        self._picture = WorldPicture()
         self.env = worlds.build()
         self.agents = [f"agent_{i}" for i in range(self.env.num_agents)]
         # Worlds without a step since a reset returned their first state
@@ -178,15 +180,6 @@ class ClientEnv:
                 )
             joined[:, i, :size] = values
         return joined
-
-    def render(self) -> NDArray[np.uint8]:
-        """Return a picture (height, width, 3) of the first world's present state."""
-        return self._picture.draw(self.env)
-
-    def close(self) -> None:
-        """Free the simulator and the renderer."""
-        self._picture.close()
-        self.env.close()
 
 
 def numpy_of(tensor: Tensor) -> NDArray[Any]:

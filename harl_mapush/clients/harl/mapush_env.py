@@ -20,7 +20,7 @@ from harl_mapush.clients.flat_settings import (
     team_reward_of,
 )
 from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
-from harl_mapush.clients.worlds import WorldPicture
+from harl_mapush.clients.worlds import DrawnEnv
 from harl_mapush.config import RunCfg, RunnerCfg
 from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import build
@@ -28,16 +28,15 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 
 _REMEMBERED = 1000  # episodes in a deque
+_METRICS = ("success", "collision", "episode_time_s", "collaboration_degree")
 
 
-class MAPushEnv(HarlEnv):
+class MAPushEnv(DrawnEnv, HarlEnv):
     """The push task, or another registered task, for HARL's runners.
 
     Further keys in the dictionary reach every setting of the task, as in ``parse_settings``.
     ``team_reward`` is each agent's reward, as in ``team_reward_of``.
     """
-
-    env: MultiAgentEnv
 
     def __init__(self, settings: Mapping[str, Any], cfg: RunCfg | None = None) -> None:
         """Build ``settings["n_threads"]`` worlds. Raise ConfigError for an impossible setting.
@@ -48,18 +47,16 @@ class MAPushEnv(HarlEnv):
         with spelled(keys_of_settings(settings)):
             env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, env.spec.state_type)
-        self._picture = WorldPicture()
-        # Figures of the last unbroken episodes, as in MAPush's fork.
-        self.episode_success: deque[float] = deque(maxlen=_REMEMBERED)
-        self.episode_collision: deque[float] = deque(maxlen=_REMEMBERED)
-        self.episode_lengths: deque[float] = deque(maxlen=_REMEMBERED)  # [s]
-        self.episode_collaboration: deque[float] = deque(maxlen=_REMEMBERED)
-        self._remembered = {  # by metric
-            "success": self.episode_success,
-            "collision": self.episode_collision,
-            "episode_time_s": self.episode_lengths,
-            "collaboration_degree": self.episode_collaboration,
+        self._remembered: dict[str, deque[float]] = {
+            name: deque(maxlen=_REMEMBERED) for name in _METRICS
         }
+        # Figures of the last unbroken episodes, as in MAPush's fork.
+        (
+            self.episode_success,
+            self.episode_collision,
+            self.episode_lengths,
+            self.episode_collaboration,
+        ) = self._remembered.values()
         super().__init__(env, team_reward, env.report.headline)
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
@@ -100,17 +97,6 @@ class MAPushEnv(HarlEnv):
             checked = build(RunnerCfg, {"seed": as_python(seed)}, "runner").seed
         self.close()
         self.env = self._make(checked)
-
-    def render(self) -> NDArray[np.uint8]:
-        """Return a picture (height, width, 3) of the first world, without a
-        display.
-        """
-        return self._picture.draw(self.env)
-
-    def close(self) -> None:
-        """Free the simulator and the renderer."""
-        self._picture.close()
-        self.env.close()
 
     def _make(self, seed: int) -> MultiAgentEnv:
         return make_env(self._cfg.env, self._cfg.sim, self._cfg.task, seed)
