@@ -9,6 +9,7 @@ from torch import Tensor, tensor
 
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.env.environment import MultiAgentEnv
+from mqe.resumable import Resumable
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import Simulator
 from mqe.tasks.push import PUSH, PushCfg, PushTask
@@ -27,7 +28,7 @@ CPU = torch.device("cpu")
 STANCE = tensor(DEFAULT_JOINT_POS)
 
 
-class Stander:
+class Stander(Resumable):
     """A controller for the nominal pose, with a record of its commands."""
 
     def begin(self, mask: Tensor) -> None:
@@ -42,11 +43,8 @@ class Stander:
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         pass
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_parts(self) -> dict[str, Tensor]:
         return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        assert state == {}
 
 
 def make_task(num_envs: int = 1, num_agents: int = 2, **cfg) -> PushTask:

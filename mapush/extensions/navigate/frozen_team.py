@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from harl_mapush.config.layers import without_former_keys
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError, build
-from mqe.controllers import Controller
 from mqe.controllers.blocks import ActiveWorlds, Blocks
 from mqe.controllers.frozen_policy import Policy, PolicyDescription
 from mqe.controllers.gait import GaitController, load_team_gait
+from mqe.resumable import Resumable
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.observations import OBSERVATIONS
@@ -22,14 +22,14 @@ from mqe.world.robots import Robots
 from mqe.world.state import SceneState
 
 
-class TeamController:
+class TeamController(Resumable):
     """A frozen team for pushing an object from one sub-goal to the next."""
 
     def __init__(
         self,
         policy: Callable[[Tensor], Tensor],
         observe: Callable[[SceneState, Tensor], Tensor],
-        gait: Controller,
+        gait: GaitController,
         decision_period: int,
         action_scale: Tensor,
         num_envs: int,
@@ -92,28 +92,21 @@ class TeamController:
         self._memory.copy_(decided[..., -size:])
         return decided[..., :-size].clamp(-1.0, 1.0)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_parts(self) -> dict[str, Tensor]:
         """Return the memory between control steps."""
-        values = {"subgoal": self._subgoal.clone(), "age": torch.tensor(self._age)}
+        parts = {f"gait.{name}": part for name, part in self._gait.state_parts().items()}
         if self._memory.shape[-1]:
-            values["memory"] = self._memory.clone()
-        gait = {f"gait.{name}": value for name, value in self._gait.state_dict().items()}
-        return values | gait
+            parts["memory"] = self._memory
+        return parts | {"subgoal": self._subgoal}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the memory, and the decision's age."""
+        return super().state_dict() | {"age": torch.tensor(self._age)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Resume from ``state_dict``."""
-        self._subgoal.copy_(state["subgoal"])
+        """Restore a ``state_dict``."""
+        super().load_state_dict(state)
         self._age = int(state["age"])
-        if self._memory.shape[-1]:
-            self._memory.copy_(state["memory"])
-        prefix = "gait."
-        self._gait.load_state_dict(
-            {
-                name.removeprefix(prefix): value
-                for name, value in state.items()
-                if name.startswith(prefix)
-            }
-        )
 
 
 def settings_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
