@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false
 import gc
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +13,10 @@ from torch import Tensor
 from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from harl_mapush.learning.update_graphs import Graphs, _copy
+from harl_mapush.learning.update_graphs import Graphs
 from mqe.cuda_graphs import EAGER_CALLS, capture_stream, capturing
 from mqe.env.decision_graph import PackedStep
+from mqe.resumable import map_tensors
 from tests.support.cuda_graph_recording import stand_in
 from tests.support.rounding import FEW_STEPS
 from tests.support.toy import ToyEnv
@@ -22,7 +25,7 @@ from tests.support.toy import ToyEnv
 def test_results_are_copied_whatever_holds_them():
     x = torch.ones(2)
     given = ({"a": x}, x, None, Decision(x, x, None))
-    copied = _copy(given)
+    copied = map_tensors(torch.clone, given)
     x.zero_()
     assert copied[2] is None
     assert isinstance(copied[3], Decision)
