@@ -52,6 +52,14 @@ TRAINING = "mapush/success_rate"  # of the last 1,000 training episodes
 METRICS = (("success_rate", SUCCESS, 100), ("training_success", TRAINING, 12))
 
 P_VALUE = 0.05  # largest of a difference in bold
+# Pairs of algorithms that differ in one rule
+CONTRASTS = {
+    "sequential updates against simultaneous ones, on-policy": (("happo", "mappo"),),
+    "the same off-policy": (("hasac", "masac"), ("hatd3", "matd3")),
+    "a critic of the state against one of observations": (("mappo", "ippo"),),
+    "a clip against a trust region": (("happo", "hatrpo"),),
+    "an entropy bonus against deterministic actors": (("hasac", "hatd3"), ("masac", "matd3")),
+}
 
 # Last successes of two algorithms, (R,) and (Q,), by task
 Strata = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -251,6 +259,7 @@ def chance(strata: Strata) -> float:
     three runs is too short to tell.
     """
     sums = np.zeros(1)
+    counts = np.ones(1)
     for ours, others in strata:
         values = np.concatenate([ours, others])
         differences = []
@@ -258,15 +267,19 @@ def chance(strata: Strata) -> float:
             is_ours = np.isin(np.arange(len(values)), chosen)
             share = probability_of_improvement(values[is_ours], values[~is_ours])
             differences.append(share - 0.5)
-        sums = np.add.outer(sums, differences).ravel()
+        # Equal sums of the strata are counted, since all of them would be too many.
+        all_sums = np.add.outer(sums, differences).round(9).ravel()
+        sums, index = np.unique(all_sums, return_inverse=True)
+        counts = np.bincount(index, np.repeat(counts, len(differences)))
     observed = abs(improvement(strata) - 0.5) * len(strata)
-    return float((np.abs(sums) >= observed - 1e-9).mean())
+    return float(counts[np.abs(sums) >= observed - 1e-8].sum() / counts.sum())
 
 
 def marl_eval(logs: Mapping[Job, RunLog]) -> Records:
     """Return marl-eval's nested records: environment, task, algorithm, seed, step.
 
-    Measured checkpoints have ``success_rate``, points of the training ``training_success``.
+    Measured checkpoints have ``success_rate``, points of the training ``training_success``. The
+    absolute metrics have ``health`` as well.
     """
     tasks: dict[str, Any] = {}
     for job, log in logs.items():
@@ -285,10 +298,24 @@ def marl_eval(logs: Mapping[Job, RunLog]) -> Records:
             for k, (env_steps, point) in enumerate(sorted(points.items()))
         }
         last = float(log.curves[SUCCESS].values[-1])
-        record["absolute_metrics"] = {"success_rate": [last]}
+        record["absolute_metrics"] = {"success_rate": [last], **health(log)}
         seeds = tasks.setdefault(job.task, {}).setdefault(job.algorithm, {})
         seeds[f"seed_{job.seed}"] = record
     return {"mapush": tasks}
+
+
+def health(log: RunLog) -> dict[str, list[float]]:
+    """Return the median and the largest KL divergence [nat] of a run's updates, and its first and
+    last standard deviation of the actions, as far as the algorithm logs them.
+    """
+    metrics = {}
+    divergences = [curve.values for tag, curve in log.curves.items() if tag.endswith("/kl")]
+    if divergences:
+        values = np.concatenate(divergences)
+        metrics |= {"median_kl": np.median(values), "largest_kl": np.max(values)}
+    if (deviation := log.curves.get("agent0/std")) is not None:
+        metrics |= {"first_deviation": deviation.values[0], "last_deviation": deviation.values[-1]}
+    return {name: [round(float(value), 4)] for name, value in metrics.items()}
 
 
 def join(earlier: Records, newer: Records) -> Records:
@@ -365,16 +392,15 @@ def pair_table(runs: Mapping[str, Sequence[Group]]) -> str:
     Bold: equal algorithms differ as much in one comparison of twenty.
     """
     ordered = _of_all_tasks(runs)
-    names = [name for name, values in ordered.items() if _smallest(values) >= FEWEST_RUNS]
     rows = []
-    for row in names:
+    for row in ordered:
         cells = [row.upper()]
-        for column in names:
+        for column in ordered:
             strata = list(zip(ordered[row], ordered[column], strict=True))
             cell = "" if row == column else f"{improvement(strata):.2f}"
             cells.append(f"**{cell}**" if cell and chance(strata) <= P_VALUE else cell)
         rows.append(cells)
-    return _table(("", *(name.upper() for name in names)), rows)
+    return _table(("", *(name.upper() for name in ordered)), rows)
 
 
 def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
@@ -393,11 +419,89 @@ def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
     }
     rows = []
     for name, values in _of_all_tasks(shared).items():
-        if _smallest(values) < FEWEST_RUNS:
-            continue
         strata = [stratum[None] for stratum in values]
         rows.append((name.upper(), f"{values[0].size}", _mean_and_interval(strata)))
     return _table(("", f"seeds of {' and '.join(runs)}", "success (95 %)"), rows)
+
+
+def contrast_table(runs: Mapping[str, Sequence[Group]]) -> str:
+    """Return the probability that the first of two rules beats the second one, by task and over all
+    of them, with the p-value of the latter.
+    """
+    rows = []
+    ends = {
+        task: {group.name: finals(group) for group in task_groups}
+        for task, task_groups in runs.items()
+    }
+    for words, pairs in CONTRASTS.items():
+        by_task = [
+            [(task[ours], task[others]) for ours, others in pairs if {ours, others} <= set(task)]
+            for task in ends.values()
+        ]
+        everything = list(itertools.chain.from_iterable(by_task))
+        cells = [f"{improvement(strata):.2f}" if strata else "" for strata in by_task]
+        rows.append((words, *cells, f"{improvement(everything):.2f}", f"{chance(everything):.3f}"))
+    return _table(("", *runs, "all", "p"), rows)
+
+
+def equal_table(runs: Mapping[str, Sequence[Group]]) -> str:
+    """Return the mean success of each algorithm that all tasks have, after the env steps and after
+    the minutes of a task's shortest run: in training if the records have it, else in the test.
+    """
+    head = [""]
+    cells: dict[str, list[str]] = {}
+    names = set.intersection(*({group.name for group in groups} for groups in runs.values()))
+    for task, task_groups in runs.items():
+        curves = {
+            group.name: [log.curves.get(TRAINING, log.curves[SUCCESS]) for log in group.runs]
+            for group in task_groups
+            if group.name in names
+        }
+        everything = list(itertools.chain.from_iterable(curves.values()))
+        env_steps = min(curve.env_steps[-1] for curve in everything)
+        seconds = min(curve.seconds[-1] for curve in everything)
+        head += [f"{task}: {env_steps / 1e6:.2g} M", f"{seconds / 60.0:.1f} min"]
+        for name, seeds in curves.items():
+            at_steps = [_at(env_steps, curve.env_steps, curve.values) for curve in seeds]
+            at_seconds = [_at(seconds, curve.seconds, curve.values) for curve in seeds]
+            means = [f"{np.mean(values):.2f}" for values in (at_steps, at_seconds)]
+            cells.setdefault(name.upper(), []).extend(means)
+    return _table(head, [(name, *values) for name, values in cells.items()])
+
+
+def health_table(algorithms: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how the updates of each algorithm went, from one task's records by seed."""
+    rows = []
+    for name, seeds in algorithms.items():
+        metrics = [seed["absolute_metrics"] for seed in seeds.values()]
+        cells = [name.upper(), "", ""]
+        if all("median_kl" in metric for metric in metrics):
+            median = np.median([metric["median_kl"][0] for metric in metrics])
+            largest = max(metric["largest_kl"][0] for metric in metrics)
+            cells[1] = f"{median:.3f}, {largest:.3f}"
+        if all("first_deviation" in metric for metric in metrics):
+            first = metrics[0]["first_deviation"][0]
+            last = [f"{metric['last_deviation'][0]:.2f}" for metric in metrics]
+            cells[2] = f"{first:.2f} to {', '.join(last)}"
+        logs = [_log(seed, record) for seed, record in seeds.items()]
+        curves = [log.curves[TRAINING] for log in logs if TRAINING in log.curves]
+        for part in (0.5, 1.0):
+            values = [_at(part * c.env_steps[-1], c.env_steps, c.values) for c in curves]
+            cells.append(", ".join(f"{value:.2f}" for value in values))
+        rows.append(cells)
+    head = ("", "KL of an update, median and largest [nat]", "deviation of the actions")
+    return _table((*head, "success in training, half-way", "last"), rows)
+
+
+def hours_table(runs: Mapping[str, Sequence[Group]]) -> str:
+    """Return the number of runs of each task, their env steps and their hours."""
+    rows = []
+    for task, task_groups in runs.items():
+        ends = [log.curves[SUCCESS] for group in task_groups for log in group.runs]
+        env_steps = sum(curve.env_steps[-1] for curve in ends) / 1e6
+        hours = sum(curve.seconds[-1] for curve in ends) / 3600.0
+        rows.append((task, f"{len(ends)}", f"{env_steps:.0f} M", f"{hours:.1f}"))
+    return _table(("task", "runs", "env steps", "hours of runs"), rows)
 
 
 def trials_table(runs: Mapping[str, Sequence[Group]]) -> str:
@@ -411,20 +515,29 @@ def trials_table(runs: Mapping[str, Sequence[Group]]) -> str:
     return _table(("", *runs), [(name, *values) for name, values in cells.items()])
 
 
+def _at(place: float, places: np.ndarray, values: np.ndarray) -> float:
+    """Return a curve's value, by lines between its points and from zero to the first one."""
+    return float(np.interp(place, [0.0, *places], [0.0, *values]))
+
+
 def _with_seeds(group: Group, seeds: set[str]) -> Group:
     runs = tuple(log for log in group.runs if str(log.folder) in seeds)
     return Group(group.name, runs)
 
 
 def _of_all_tasks(runs: Mapping[str, Sequence[Group]]) -> dict[str, list[np.ndarray]]:
-    """Return the last successes (R,) in each task of every algorithm that has all tasks, the best
-    first.
+    """Return the last successes (R,) in each task of every algorithm with runs enough of all tasks,
+    the best first.
     """
     values: dict[str, list[np.ndarray]] = {}
     for task_groups in runs.values():
         for group in task_groups:
             values.setdefault(group.name, []).append(finals(group))
-    whole = [name for name, strata in values.items() if len(strata) == len(runs)]
+    whole = [
+        name
+        for name, strata in values.items()
+        if len(strata) == len(runs) and _smallest(strata) >= FEWEST_RUNS
+    ]
     whole.sort(key=lambda name: -interquartile_mean(np.concatenate(values[name])[None])[0])
     return {name: values[name] for name in whole}
 
@@ -443,11 +556,11 @@ def _mean_and_interval(strata: Sequence[np.ndarray]) -> str:
     return f"{mean} ({low:.2f} to {high:.2f})"
 
 
-def _by_million(log: RunLog) -> dict[int, float]:
-    """Return a run's success by million env steps."""
+def _by_million(log: RunLog) -> dict[float, float]:
+    """Return a run's success by million env steps, whole ones above one."""
     curve = log.curves[SUCCESS]
     return {
-        round(env_steps / 1e6): float(value)
+        round(env_steps / 1e6) or round(env_steps / 1e6, 2): float(value)
         for env_steps, value in zip(curve.env_steps, curve.values, strict=True)
     }
 

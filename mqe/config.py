@@ -214,6 +214,17 @@ def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
         raise ConfigError(f"{where}: {', '.join(needed)} must be given") from None
 
 
+def check_ranges(cfg: Any, section: str) -> None:
+    """Raise ConfigError for a range in descending order among the settings of ``section``."""
+    for field in dataclasses.fields(cfg):
+        match getattr(cfg, field.name):
+            case (int() | float() as low, int() | float() as high) if low > high:
+                raise ConfigError(
+                    f"{section}.{field.name}: [{low}, {high}] must be a range in ascending order; "
+                    f"say [{high}, {low}]"
+                )
+
+
 def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
     """Return the values, each checked by itself. Raise ConfigError as ``build`` does."""
     values = {} if values is None else values

@@ -60,6 +60,19 @@ def test_tables_have_the_last_success_and_the_end_of_each_record(comparison: Mod
     assert "| HAPPO | 3 | 0.70 (0.60 to 0.80) |" in table
 
 
+def test_means_at_equal_env_steps_and_minutes_end_with_the_shortest_run(
+    comparison: ModuleType,
+) -> None:
+    short = record(0.2, 0.4)
+    short["step_1"]["elapsed_time"] = 300.0
+    seeds = {"a": {"seed_1": record(0.2, 0.4, 0.6)}, "b": {"seed_1": short}}
+    runs = comparison.read_groups({"mapush": {"box": seeds}})
+    table = comparison.equal_table(runs).splitlines()
+    assert table[0] == "|  | box: 2 M | 3.0 min |"
+    assert table[2:] == ["| A | 0.40 | 0.60 |", "| B | 0.40 | 0.30 |"]
+    assert comparison.hours_table(runs).splitlines()[2] == "| box | 2 | 5 M | 0.1 |"
+
+
 def test_an_improvement_in_both_tasks_is_bold(comparison: ModuleType) -> None:
     seeds = {
         name: {f"seed_{k}": record(value) for k, value in enumerate(values)}
@@ -82,16 +95,42 @@ def test_three_runs_of_three_beat_as_many_by_chance_in_one_comparison_of_ten(
     assert comparison.chance([sure]) == 2 / 20
     assert comparison.chance([sure, sure]) == 2 / 400
     assert comparison.chance([(sure[0], sure[0])]) == 1.0
+    assert comparison.chance([sure] * 4) == 2 / 20**4
 
 
-def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(
-    comparison: ModuleType, tmp_path: Path
+def test_a_contrast_pools_its_pairs_within_tasks(
+    comparison: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records = json.loads((BENCHMARKS / "results" / "algorithms.json").read_text())
+    monkeypatch.setattr(comparison, "CONTRASTS", {"a against b": (("a", "b"), ("c", "d"))})
+    values = {"a": (0.9, 0.8, 0.7), "b": (0.6, 0.5, 0.4), "c": (0.3,), "d": (0.3,)}
+    seeds = {
+        name: {f"seed_{k}": record(value) for k, value in enumerate(successes)}
+        for name, successes in values.items()
+    }
+    runs = comparison.read_groups({"mapush": {"box": seeds, "team2": {"a": seeds["a"]}}})
+    table = comparison.contrast_table(runs).splitlines()
+    assert table[2:] == ["| a against b | 0.75 |  | 0.75 | 0.100 |"]
+
+
+def test_the_health_of_runs_is_that_of_all_their_seeds(comparison: ModuleType) -> None:
+    seeds = {f"seed_{k}": record(0.9) for k in range(2)}
+    for seed, largest, success in zip(seeds.values(), (0.5, 0.2), (0.3, 0.4), strict=True):
+        seed["step_0"]["training_success"] = [success]
+        seed["absolute_metrics"] |= {"median_kl": [largest / 10], "largest_kl": [largest]}
+        seed["absolute_metrics"] |= {"first_deviation": [0.7], "last_deviation": [success]}
+    row = "| HAPPO | 0.035, 0.500 | 0.70 to 0.30, 0.40 | 0.15, 0.20 | 0.30, 0.40 |"
+    assert comparison.health_table({"happo": seeds}).splitlines()[2] == row
+
+
+@pytest.mark.parametrize("name", ["algorithms", "cores"])
+def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(
+    name: str, comparison: ModuleType, tmp_path: Path
+) -> None:
+    records = json.loads((BENCHMARKS / "results" / f"{name}.json").read_text())
     everything = Namespace(out=tmp_path, tasks=[], algorithms=[], seeds=[], set=[])
     plan = {
         (job.task, job.algorithm, f"seed_{job.seed}")
-        for job in comparison.jobs(load_yaml(comparison.SPEC), everything)
+        for job in comparison.jobs(load_yaml(BENCHMARKS / f"{name}.yaml"), everything)
     }
     for task, groups in comparison.read_groups(records).items():
         for group in groups:

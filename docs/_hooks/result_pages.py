@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from mqe.tasks.episode_report import wilson_interval
 DOCS = Path(__file__).parents[1]
 RESULTS = DOCS.parent / "benchmarks" / "results"
 STATING = (DOCS.parent / "README.md", *sorted((DOCS / "results").glob("*.md")))  # pages of results
+COMPARED = ("algorithms.json", "cores.json")  # records of learning algorithms
 SHIPPED = "pretrained:"
 ANY = "pretrained:any"
 SCRIPT = "scripted_walk"
@@ -264,12 +265,15 @@ def sizes() -> str:
     return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
 
 
-def algorithms(part: str, task: str = "", file: str = "algorithms.json") -> str:
+def algorithms(part: str, task: str = "", files: Sequence[str] = COMPARED) -> str:
     """Return a table of the comparison of learning algorithms, on one task or over all."""
     sys.path.append(str(RESULTS.parent))
     comparison = importlib.import_module("algorithms")
-    text = (RESULTS / file).read_text(encoding="utf-8")
-    runs = comparison.read_groups(json.loads(text))
+    records = [json.loads((RESULTS / file).read_text(encoding="utf-8")) for file in files]
+    joined = reduce(comparison.join, records)
+    if part == "health_table":
+        return comparison.health_table(joined["mapush"][task])
+    runs = comparison.read_groups(joined)
     return getattr(comparison, part)(runs[task] if task else runs)
 
 
@@ -544,7 +548,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "algorithms_pairs": partial(algorithms, "pair_table"),
     "algorithms_team2": partial(algorithms, "success_table", "team2"),
     "algorithms_both": partial(algorithms, "all_tasks_table"),
-    "algorithms_tuning": partial(algorithms, "trials_table", file="tuning.json"),
+    "algorithms_cylinder": partial(algorithms, "success_table", "cylinder"),
+    "algorithms_contrasts": partial(algorithms, "contrast_table"),
+    "algorithms_equal": partial(algorithms, "equal_table"),
+    "algorithms_hours": partial(algorithms, "hours_table"),
+    "algorithms_health": partial(algorithms, "health_table", "team2"),
+    "algorithms_tuning": partial(algorithms, "trials_table", files=("tuning.json",)),
     "navigation": navigation,
     "robustness": robustness,
     "strain": strain,

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mqe.config import ConfigError, build, check_values, load_yaml, option
+from mqe.config import ConfigError, build, check_ranges, check_values, load_yaml, option
 from mqe.extensions import Registry
 from mqe.world.geometry import crosses_box, dot, in_frame, length
 
@@ -128,10 +128,7 @@ class ObjectCfg:
     def __post_init__(self) -> None:
         where = f"object {ascii(self.name)[1:-1]}"
         check_values(ObjectCfg, vars(self), where)
-        for name in ("friction", "spawn_ring"):
-            low, high = getattr(self, name)
-            if low > high:
-                raise ConfigError(f"{where}: {name}: [{low}, {high}] must be in ascending order")
+        check_ranges(self, where)
         if not self.geoms or self.mass < _LIGHTEST:
             raise ConfigError(
                 f"{where}: its parts have {self.mass:g} kg together; give it parts of "

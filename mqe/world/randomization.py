@@ -6,7 +6,7 @@ episode therefore does not depend on the number of worlds.
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, option
+from mqe.config import ConfigError, check_ranges, option
 from mqe.resumable import Resumable
 from mqe.sim.simulator import GRAVITY_FIELD
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
@@ -180,17 +180,6 @@ class RandomizationCfg:
         """Return whether a setting has an effect, unlike its default."""
         neutral = getattr(RandomizationCfg, name)
         return bounds(getattr(self, name)) != (neutral, neutral)
-
-
-def check_ranges(cfg: Any, section: str) -> None:
-    """Raise ConfigError for a range in descending order among the settings of ``section``."""
-    for field in fields(cfg):
-        match getattr(cfg, field.name):
-            case (int() | float() as low, int() | float() as high) if low > high:
-                raise ConfigError(
-                    f"{section}.{field.name}: [{low}, {high}] must be a range in ascending order; "
-                    f"say [{high}, {low}]"
-                )
 
 
 def bounds(value: Span) -> tuple[float, float]:

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from mqe.config import check_values, option
+from mqe.config import check_ranges, check_values, option
 from mqe.tasks.term_settings import TermCfg
 from mqe.tasks.terms import TermRegistry
-from mqe.world.randomization import check_ranges
 from mqe.world.scene import STEP_DT
 
 # The terms of the task. The modules of observations, rewards and so on add them.

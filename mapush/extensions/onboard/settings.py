@@ -18,8 +18,8 @@ drift have no public figures here. Their ranges are assumptions.
 
 from dataclasses import dataclass
 
-from mqe.config import option
-from mqe.world.randomization import Span, check_ranges
+from mqe.config import check_ranges, option
+from mqe.world.randomization import Span
 from mqe.world.scene import STEP_DT
 
 WHOLE_TURN = 6.2832  # [rad] 2 pi, as people write it

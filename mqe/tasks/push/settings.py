@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from mqe.config import ConfigError, check_values, load_yaml, option
+from mqe.config import ConfigError, check_ranges, check_values, load_yaml, option
 from mqe.tasks.push.layouts import SPAWNS
 from mqe.tasks.push.posture import PITCH_LIMIT, ROLL_LIMIT
 from mqe.tasks.push.senses import chosen_senses
@@ -201,6 +201,7 @@ class PushCfg(TermCfg):
 
     def __post_init__(self) -> None:
         check_values(PushCfg, vars(self), "task")
+        check_ranges(self, "task")
         self.check_terms(PUSH_TERMS)
         chosen_senses(self.senses)
         check_decision_period(self.decision_period, self.episode_length_s)
@@ -264,13 +265,6 @@ class PushCfg(TermCfg):
                 f"task.shapes={self.shapes} needs outlines in the observation; say "
                 "task.observation=sets, or leave task.shapes out"
             )
-        for name in ("shape_mass", "shape_force"):
-            low, high = getattr(self, name) or (0.0, 0.0)
-            if low > high:
-                raise ConfigError(
-                    f"task.{name}: [{low:g}, {high:g}] must be a range in ascending order; say "
-                    f"[{high:g}, {low:g}]"
-                )
         check_kinds(self.shape_kinds)
 
     @property

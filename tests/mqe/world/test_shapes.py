@@ -2,6 +2,7 @@
 models.
 """
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import math
@@ -255,8 +256,8 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
     ("settings", "message"),
     [
         ({"observation": "sincos"}, "task.shapes=drawn needs outlines"),
-        ({"shape_mass": (3.0, 2.0)}, r"task.shape_mass: \[3, 2\] .* say \[2, 3\]"),
-        ({"shape_force": (3.0, 2.0)}, r"task.shape_force: \[3, 2\] .* say \[2, 3\]"),
+        ({"shape_mass": (3.0, 2.0)}, r"task.shape_mass: .* say \[2.0, 3.0\]"),
+        ({"shape_force": (3.0, 2.0)}, r"task.shape_force: .* say \[2.0, 3.0\]"),
         (
             {"shape_kinds": ("cylinder",)},
             r"task.shape_kinds: 'cylinder' .* \(cuboid, tb",
