@@ -593,7 +593,8 @@ def draw_profile(task_groups: Sequence[Group]) -> Any:
 def write(out: Path, records: Records) -> None:
     """Write the JSON, the tables and figures for each task."""
     runs = read_groups(records)
-    lines = json.dumps(records).replace('"seed_', '\n"seed_')  # one for each seed
+    # A line for each seed
+    lines = json.dumps(records, separators=(",", ":")).replace('"seed_', '\n"seed_')
     (out / "algorithms.json").write_text(lines + "\n")
     (out / "algorithms.md").write_text(markdown(runs))
     for task, task_groups in runs.items():
