@@ -239,7 +239,7 @@ def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
         (
             "any",
             None,
-            "worlds: 4 robots, drawn shapes of 1.85 to 163 kg, sliding at 10 to 240 N",
+            "worlds: 4 robots, drawn shapes of 3.71 to 163 kg, sliding at 20 to 240 N",
         ),
         ("tblock", None, "worlds: 2 robots, tblock of 3 kg, sliding at 11 N"),
     ],
