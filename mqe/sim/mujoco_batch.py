@@ -1,9 +1,11 @@
 """The CPU simulator: MuJoCo's own batch of worlds on a thread pool."""
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from weakref import WeakSet
 
 import mujoco
 import numpy as np
@@ -22,6 +24,12 @@ _LOG = logging.getLogger(__name__)
 if mujoco.get_mju_user_warning() is None:
     mujoco.set_mju_user_warning(_LOG.debug)
 
+# A fork has none of the threads, and would wait for them when it drops its parent's worlds.
+_SIMULATORS: WeakSet["MujocoBatchSimulator"] = WeakSet()
+_INHERITED: list["MujocoBatchSimulator"] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _INHERITED.extend(_SIMULATORS))
+
 
 class MujocoBatchSimulator(Writable):
     """N worlds with one model on all cores. Results do not depend on the number of threads."""
@@ -32,6 +40,7 @@ class MujocoBatchSimulator(Writable):
         self.num_envs = num_envs
         self.device = torch.device("cpu")
         self._batch = Batch(model, num_envs, num_threads or num_cores())
+        _SIMULATORS.add(self)
         with warnings.catch_warnings():  # torch warns that an output is read-only, which it is
             warnings.simplefilter("ignore", UserWarning)
             sensordata = self._bind("sensordata")

@@ -2,10 +2,12 @@
 continuation.
 """
 
+import gc
 import json
 import math
 import os
 import runpy
+import signal
 from contextlib import contextmanager
 
 import numpy as np
@@ -204,3 +206,17 @@ def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
     sim.step(DECIMATION)
     assert 1.0 < float(sim.data.qvel.abs().max()) < 10.0
     sim.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_can_drop_worlds_on_several_threads():
+    """It has none of the threads. Waiting for them, it would end by the alarm."""
+    worlds = [MujocoBatchSimulator(SCENE.model, 4, 2)]
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        worlds.clear()
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
