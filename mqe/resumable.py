@@ -1,5 +1,6 @@
 """State in named parts, for checkpoints."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,12 +50,12 @@ def map_tensors(function: Callable[[Tensor], Tensor], values: Any) -> Any:
     return type(values)(*mapped) if hasattr(values, "_fields") else type(values)(mapped)
 
 
-class Resumable:
+class Resumable(ABC):
     """An object with a state for checkpoints."""
 
+    @abstractmethod
     def state_parts(self) -> dict[str, Any]:
         """Return the state's live parts by name, as ``states`` takes them."""
-        raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume."""

@@ -3,7 +3,6 @@
 N environments, A agents, U action size, V learned rewards per environment.
 """
 
-from abc import ABC
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -24,7 +23,7 @@ from mqe.vec_env import TeamSpec
 _Actor = TypeVar("_Actor")
 
 
-class Team(Resumable, ABC):
+class Team(Resumable):
     """Actors with optimisers, random numbers, and learning rates by a schedule.
 
     A subclass adds a critic with its optimiser and normaliser.

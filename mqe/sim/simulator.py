@@ -1,5 +1,6 @@
 """The contract between a simulator and the environment."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -104,13 +105,13 @@ class Simulator(Protocol):
 
 
 class Writable(Resumable):
-    """Writes into a simulator's tensors, and saves and restores them."""
+    """A simulator whose worlds are written, saved and restored through its tensors."""
 
     data: SimulatorData
 
+    @abstractmethod
     def memory(self) -> dict[str, Tensor]:
         """Return live views (N, ...) of the simulator's memory besides ``data``, by name."""
-        raise NotImplementedError
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Set a new state in the worlds ``mask`` (N,), without memory of the old state."""

@@ -1,6 +1,6 @@
 """The contract between a task and the environment, in tensors and never in simulators."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -161,7 +161,7 @@ class Task(Protocol):
         ...
 
 
-class TermTask(Resumable, ABC):
+class TermTask(Resumable):
     """Base class for a task made from terms.
 
     A subclass has ``layout``, ``command``, ``targets``, and the features behind its terms.

@@ -15,7 +15,7 @@ from mqe.env.observer import Observer
 from mqe.extensions import Registry
 from mqe.sim.simulator import snapshot
 from mqe.viewer.lines import Line, command_arrows, planned_way, trail
-from mqe.viewer.recording import decide
+from mqe.viewer.recording import apply_actions
 from mqe.world.state import SceneState
 
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
@@ -118,7 +118,7 @@ class Player(Observer):
             self._plan()
             self._steer()
             actions = self._act(obs)
-            obs, outcome = decide(env, self._policy, actions)
+            obs, outcome = apply_actions(env, self._policy, actions)
             if outcome:
                 self.note = outcome
                 self.outcomes.append(outcome)

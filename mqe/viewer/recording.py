@@ -63,7 +63,7 @@ class Recording(Observer):
         self._states = [shown_state(env, self._way)]
         outcome = ""
         while not outcome and len(self._states) < most_states:
-            self._obs, outcome = decide(env, policy, policy(self._obs))
+            self._obs, outcome = apply_actions(env, policy, policy(self._obs))
             self._plan()
         return Episode(self._states, outcome)
 
@@ -80,7 +80,7 @@ class Recording(Observer):
             self._way = planned_way(0).cpu().double().numpy()
 
 
-def decide(env: MultiAgentEnv, policy: Any, actions: Tensor) -> tuple[Tensor, str]:
+def apply_actions(env: MultiAgentEnv, policy: Any, actions: Tensor) -> tuple[Tensor, str]:
     """Apply the ``actions`` of ``policy``. Return the next observations, and the outcome of the
     first world's episode in words, empty until its end.
     """

@@ -48,7 +48,8 @@ def urdf(model: mujoco.MjModel, tree: str) -> str:
         inertial = add(link, "inertial")
         axes = np.zeros(9)
         mujoco.mju_quat2Mat(axes, model.body_iquat[body])
-        mass, com = model.body_mass[body], model.body_ipos[body]
+        mass = model.body_mass[body]
+        com = model.body_ipos[body]
         add(inertial, "origin", xyz=com, rpy=(0.0, 0.0, 0.0))
         add(inertial, "mass", value=mass)
         _, _, moments = Inertial.of(mass, com, axes.reshape(3, 3), model.body_inertia[body])
