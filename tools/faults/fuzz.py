@@ -612,6 +612,7 @@ def fork(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
         env = worlds()
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(5)  # a child that hangs ends by a signal
             code = 1
             with contextlib.suppress(BaseException):

@@ -6,6 +6,8 @@ import base64
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -24,6 +26,7 @@ from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.viewer.player import Player
+from tests.support.paths import ROOT
 
 HEADER_TIMEOUT_S = 0.5  # [s] in these tests
 
@@ -41,40 +44,28 @@ class Page(NamedTuple):
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    """Serve a page from a fork of this process, with torch already imported. A process can serve
-    one page only.
-    """
-    ends, said = os.pipe()
-    awaited, end = os.pipe()
-    server = os.fork()
-    if server == 0:
-        code = 1
-        try:
-            os.close(end)
-            serve(said, awaited)
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(said)
-    os.close(awaited)
-    with os.fdopen(ends) as answer:
-        port, token = answer.readline().split()
-    yield Page(int(port), token)
-    os.close(end)
-    _, status = os.waitpid(server, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    """Serve a page from a process of its own, since a process can serve one page only."""
+    program = f"import runpy; runpy.run_path({__file__!r})['serve']()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as server:
+        assert server.stdout is not None
+        port, token = server.stdout.readline().decode().split()
+        yield Page(int(port), token)
+    assert server.returncode == 0
 
 
-def serve(said: int, awaited: int) -> None:
-    """Serve a page until the pipe ``awaited`` closes. Write port and token into ``said``."""
+def serve() -> None:
+    """Serve a page until the standard input closes. Write port and token into the output."""
     page_guard.HEADER_TIMEOUT_S = HEADER_TIMEOUT_S
     env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)
     player = Player(env, {"zero": lambda obs: torch.zeros(*obs.shape[:2], 3)})
     listener = studio._listening_socket(0)
     guard = PageGuard(listener.getsockname()[1])
     with studio.served(listener, studio.Panel(player), guard):
-        os.write(said, f"{listener.getsockname()[1]} {guard.token}\n".encode())
-        os.read(awaited, 1)
+        sys.stdout.write(f"{listener.getsockname()[1]} {guard.token}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
 
 
 def ask(page: Page, path: str, host: str | None = None, **headers: str) -> bytes:
