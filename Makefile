@@ -24,7 +24,7 @@ train: $(VENV)/.installed
 	$(RUN) harl_mapush.train --preset $(PRESET) --out "$$out"; \
 	$(RUN) harl_mapush.test --checkpoint "$$out" --suite team2 --team_only --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
 	film="$$out/video.mp4"; \
-	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$film" || film="none, see above"; \
+	$(RUN) harl_mapush.test --checkpoint "$$out" --suite team2 --mode viewer --record "$$film" || film="none, see above"; \
 	printf '%s\n' "" "All of it is in $$out:" \
 	  "  checkpoints      $$out/checkpoints" \
 	  "  success rate     $$out/evaluation.json" \
