@@ -274,3 +274,11 @@ def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
         assert torch.equal(target, at_first)
         assert not torch.equal(target, before)
         assert not torch.equal(target, source)  # which has learned meanwhile
+
+
+def test_a_resumed_team_learns_at_the_rates_of_its_settings():
+    saved = make("hasac", ToyEnv(8), **SMALL)[0].state_dict()
+    rates = {"learning_rate": 0.125, "critic_learning_rate": 0.25, "alpha_learning_rate": 0.5}
+    team, _ = make("hasac", ToyEnv(8), **SMALL | rates)
+    team.load_state_dict(saved)
+    assert {float(x.learning_rate) for x in team._all_optimizers()} == {*rates.values()}
