@@ -119,10 +119,12 @@ def turned(subgoal: Tensor, position: Tensor, slow: Tensor) -> Tensor:
 
 
 def _to_a_side(
-    subgoal: Tensor, position: Tensor, is_turned: Tensor, is_left: Tensor, size: float
+    subgoal: Tensor, position: Tensor, is_turned: Tensor, is_left: Tensor, turn: float
 ) -> Tensor:
-    """Return sub-goals (N, 2), those of ``is_turned`` turned by ``size`` [rad] at ``position``."""
-    angle = torch.where(is_turned, torch.where(is_left, size, -size), 0.0)
+    """Return sub-goals (N, 2) [m]. Those of ``is_turned`` are turned by ``turn`` [rad] about
+    ``position``, to the left or to the right.
+    """
+    angle = torch.where(is_turned, torch.where(is_left, turn, -turn), 0.0)
     return position + rotate_2d(subgoal - position, angle)
 
 
