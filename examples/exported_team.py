@@ -181,6 +181,8 @@ class World:
         rotation = self.data.xmat[self.object].reshape(3, 3)[:2, :2]
         points = pos["object"] + self.outline @ rotation.T
         pos |= {f"outline{k}": point for k, point in enumerate(points)}
+        friction = self.model.pair_friction[self.model.pair("object/0-floor").id, 0]
+        load = friction * self.model.body_mass[self.object] * 9.81 / 100.0  # [100 N]
         rows = []
         for i, robot in enumerate(self.names):
             # A set's other robots; there may be room for more of them.
@@ -190,8 +192,8 @@ class World:
             seen_yaw = yaw | {slot: yaw[other] for slot, other in slots.items()}
             velocity = {f"own_velocity_{k}": value for k, value in enumerate(self.velocity(i))}
             of_object = self._ahead_and_left(i, int(self.model.body_dofadr[self.object]))
-            velocity |= dict(zip(("object_vx", "object_vy"), of_object, strict=True))
-            rows.append(self._seen(names[i], robot, seen_pos, seen_yaw, velocity))
+            known = velocity | dict(zip(("object_vx", "object_vy"), of_object, strict=True))
+            rows.append(self._seen(names[i], robot, seen_pos, seen_yaw, known | {"load": load}))
         return np.array(rows)
 
     def outcome(self, step: int) -> str | None:
@@ -220,7 +222,7 @@ class World:
         return "time is up" if step * dt >= ends["time_limit_s"] - 0.5 * dt else None
 
     def _seen(
-        self, names: list[str], robot: str, pos: dict, yaw: dict, velocity: dict[str, float]
+        self, names: list[str], robot: str, pos: dict, yaw: dict, known: dict[str, float]
     ) -> list[float]:
         cos = math.cos(yaw[robot])
         sin = math.sin(yaw[robot])
@@ -230,8 +232,8 @@ class World:
             if name == "present":
                 numbers.append(1.0)
                 continue
-            if name in velocity:
-                numbers.append(velocity[name])
+            if name in known:
+                numbers.append(known[name])
                 continue
             if number == "present":
                 numbers.append(float(what in pos))

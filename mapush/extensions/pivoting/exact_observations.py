@@ -15,6 +15,9 @@ from mqe.tasks.task import names_of_others
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.state import SceneState
 
+# Observations that the critic's state has only on request, by their names there
+_TRUE_STATES = ("load", "object_velocity")
+
 
 class ExactObservations:
     """Default observations, and ``more``, without senses, from the critic's true states."""
@@ -29,10 +32,11 @@ class ExactObservations:
                 "the critic's state; say task.observation=sincos or sets, task.state_type=EP, and "
                 "leave out task.success_heading and task.observes_heading"
             )
-        if "object_velocity" in more and "object_velocity" not in cfg.more_state:
+        unknown = [name for name in _TRUE_STATES if name in more and name not in cfg.more_state]
+        if unknown:
             raise ConfigError(
-                "it observes the object's velocity, unknown in the critic's state; "
-                "say task.more_state=[object_velocity]"
+                f"it observes {' and '.join(unknown)}, unknown in the critic's state; "
+                f"say task.more_state=[{','.join([*cfg.more_state, *unknown])}]"
             )
         self._constants = task.constants
         self.states = task.terms.state
@@ -74,4 +78,6 @@ class ExactObservations:
         scene.robot_angvel_b[..., 2] = robots[..., 6]
         if "object_velocity" in parts:
             scene.object_linvel[..., :2] = parts["object_velocity"]
+        if "load" in parts:
+            features.load = parts["load"]
         return self._terms(features)

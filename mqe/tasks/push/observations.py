@@ -153,6 +153,13 @@ OBSERVATIONS.update(
             mirror_signs=_PLACE,
             noise=0.25,
         ),
+        "load": _fixed_term(
+            "push that slides the object",
+            lambda scene: scene.load.unsqueeze(1).expand(-1, scene.constants.num_agents, 1),
+            "100 N",
+            numbers=("load",),
+            mirror_signs=(1.0,),
+        ),
         PRESENT: _fixed_term(
             "1 for a robot that takes part, 0 for one that is dead, absent or late",
             lambda scene: scene.roster.takes_part.unsqueeze(-1),

@@ -25,12 +25,12 @@ QUARTER = math.pi / 2
 STATE = make_state([[0.0, 0.0], [3.0, 1.0]], [QUARTER, -QUARTER], [2.0, 0.0], -QUARTER, [2.0, 5.0])
 
 
-def test_a_critic_knows_the_velocity_of_the_object_and_the_push_that_slides_it() -> None:
+def test_teams_and_critics_know_the_objects_velocity_and_the_push_that_slides_it() -> None:
     settings = {
         "env.randomize.ground_friction": [0.5, 1.5],
         "task.object_mass": "70 N",
         "task.more_state": ["load", "object_velocity"],
-        "task.more_observations": ["object_velocity"],
+        "task.more_observations": ["load", "object_velocity"],
         "task.episode_length_s": 0.02,
         "sim.device": "cpu",
     }
@@ -45,6 +45,7 @@ def test_a_critic_knows_the_velocity_of_the_object_and_the_push_that_slides_it()
     env.state.object_linvel[:] = tensor([0.3, -0.2, 0.0])
     obs, state = env.task.observe(env.state, env.task.memory)
     assert state[:, -3].tolist() == loads.tolist()
+    assert obs[..., -3].tolist() == [[load, load] for load in loads.tolist()]
     torch.testing.assert_close(state[:, -2:].norm(dim=1), torch.full((4,), math.hypot(0.3, 0.2)))
     way = env.state.goal_direction
     torch.testing.assert_close(state[:, -2], 0.3 * way[:, 0] - 0.2 * way[:, 1])

@@ -26,6 +26,7 @@ MOVING.robot_angvel_b[..., 2] = tensor([0.5, -0.3, 0.1])
 def begun(**cfg: Any) -> PushTask:
     """Return a task of three robots, without the last one where sets say so."""
     task = make_task(1, 3, **cfg)
+    task.constants.load.fill_(85.0)
     is_away = tensor([[False, False, True]])
     task.excuse_robots(is_away, is_away)
     task.layout(torch.zeros(1, dtype=torch.int64))
@@ -33,7 +34,7 @@ def begun(**cfg: Any) -> PushTask:
     return task
 
 
-@pytest.mark.parametrize("more", [(), ("own_velocity", "object_velocity")])
+@pytest.mark.parametrize("more", [(), ("own_velocity", "object_velocity", "load")])
 @pytest.mark.parametrize("observation", ["sincos", "sets"])
 def test_they_are_those_of_a_task_without_senses(observation: str, more: tuple) -> None:
     exact = begun(observation=observation, more_observations=more)
@@ -42,7 +43,7 @@ def test_they_are_those_of_a_task_without_senses(observation: str, more: tuple) 
         observation=observation,
         senses={"name": "onboard"},
         more_observations=("object_age",),
-        more_state=("object_velocity",),
+        more_state=("load", "object_velocity"),
     )
     obs, critic = task.observe(MOVING, task.memory)
     observations = ExactObservations(task, more)
@@ -71,6 +72,7 @@ def test_other_states_are_refused_in_a_line(settings: dict[str, Any]) -> None:
         ExactObservations(make_task(1, 2, senses={"name": "onboard"}, **settings))
 
 
-def test_the_objects_velocity_is_refused_where_the_critic_does_not_know_it() -> None:
-    with pytest.raises(ConfigError, match=r"say task.more_state=\[object_velocity\]"):
-        ExactObservations(make_task(1, 2, senses={"name": "onboard"}), ["object_velocity"])
+@pytest.mark.parametrize("name", ["load", "object_velocity"])
+def test_what_the_critic_does_not_know_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"say task.more_state=\[{name}\]"):
+        ExactObservations(make_task(1, 2, senses={"name": "onboard"}), [name])
