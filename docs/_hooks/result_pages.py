@@ -161,7 +161,9 @@ def _front() -> list[tuple[str, ...]]:
     rows = []
     for key in FRONT:
         row = whole_teams[key]
-        command = row["command"].removesuffix(" --team_only")
+        suite, name = key
+        command = f"mapush test {ANY} --suite {suite} --object {name}"
+        command += f" --num_episodes {row['num_episodes']} --seed 2000"
         arguments = test.make_parser().parse(shlex.split(command)[2:])
         folder = checkpoint.resolve(arguments.team)
         cfg = evaluation_worlds.settings(folder, flag_values(arguments))
