@@ -62,7 +62,7 @@ Row = dict[str, Any]
 
 def main() -> int:
     """Measure, or only check, the rows. Return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="only look for outdated rows")
     parser.add_argument("--plan", action="store_true", help="only state rows and time")
     parser.add_argument("--again", action="store_true", help="measure fresh rows as well")
