@@ -81,5 +81,12 @@ def forest(rng: random.Random, room: Room) -> ArenaMap:
     return first_found(draw, "forest")
 
 
-for _family in (gate, corridor, beside, forest):
+def across(rng: random.Random, room: Room) -> ArenaMap:
+    """Return 9 x 9 m with a wall of 1.4 to 2.2 m across the way, which is short."""
+    shape = ObstacleCfg("box", (0.3, rng.uniform(1.4, 2.2), HEIGHT))
+    wall = Placed(shape, 0.2, rng.uniform(-0.5, 0.5))
+    return ArenaMap((9.0, 9.0), (-2.2, 0.0), (2.4, rng.uniform(-0.5, 0.5)), (wall,))
+
+
+for _family in (gate, corridor, beside, forest, across):
     FAMILIES.register(_family.__name__, _family)
