@@ -82,10 +82,13 @@ def forest(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def across(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 9 x 9 m with a wall of 1.4 to 2.2 m across the way, which is short."""
-    shape = ObstacleCfg("box", (0.3, rng.uniform(1.4, 2.2), HEIGHT))
+    """Return 9 x 9 m, or more for large objects, with a wall of 1.4 to 2.2 m across the way."""
+    x = max(2.2, room.spawn)
+    half = max(4.5, x + room.spawn)
+    shape = ObstacleCfg("box", (0.3, rng.choice((1.4, 1.6, 1.8, 2.0, 2.2)), HEIGHT))
     wall = Placed(shape, 0.2, rng.uniform(-0.5, 0.5))
-    return ArenaMap((9.0, 9.0), (-2.2, 0.0), (2.4, rng.uniform(-0.5, 0.5)), (wall,))
+    goal = (max(2.4, room.reach + ROBOT_ROOM), rng.uniform(-0.5, 0.5))
+    return ArenaMap((2.0 * half, 2.0 * half), (-x, 0.0), goal, (wall,))
 
 
 for _family in (gate, corridor, beside, forest, across):
