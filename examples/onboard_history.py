@@ -17,7 +17,7 @@ from mapush.extensions.onboard.settings import OnboardCfg
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.observations import OBSERVATIONS
 from mqe.tasks.push.senses import SENSES, SensesEntry
-from mqe.tasks.terms import PRESENT, Memory, ObservationTerm
+from mqe.tasks.terms import Memory, ObservationTerm
 from mqe.world.geometry import in_frame
 from mqe.world.scene import STEP_DT
 
@@ -76,7 +76,7 @@ class FeaturesWithPast(KnownFeatures):
 
     @property
     def past_objects(self) -> Tensor:
-        """Earlier detections as a set (N, A, K, 6) in each robot's heading frame: presence, x, y
+        """Earlier detections (N, A, K, 6) in each robot's heading frame: presence, x, y
         [m], sine and cosine of the heading, age.
         """
         place, ahead, fresh = self._past.split((2, 2, 1), dim=-1)
@@ -99,11 +99,8 @@ def past_objects(scene: SceneFeatures) -> Tensor:
 OBSERVATIONS["past_objects"] = ObservationTerm(
     "earlier detections of the object",
     past_objects,
-    numbers=(PRESENT, "x", "y", "sin_yaw", "cos_yaw", "age"),
-    mirror_signs=(1.0, 1.0, -1.0, -1.0, 1.0, 1.0),
+    mirror_signs=(1.0, 1.0, -1.0, -1.0, 1.0, 1.0) * K,
     noise=0.0,
-    over="past",
-    is_set=True,
     turn=OBSERVATIONS["others"].turn,
 )
 SENSES.register("onboard_history", SensesEntry(OnboardCfg, num_columns, HistorySenses))

@@ -101,7 +101,9 @@ def without_former_keys(
     for field in fields(cls):
         former.pop(field.name, None)
     return {
-        key: value for key, value in content.items() if key not in former or value != former[key]
+        key: value
+        for key, value in content.items()
+        if key not in former or value not in former[key]
     }
 
 

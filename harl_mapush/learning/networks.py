@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.network import ACTIVATIONS, Bound
-from mqe.controllers.set_readers import make_reader
+from mqe.controllers.set_readers import SetReader
 from mqe.vec_env import EntityBlock
 
 # Activations without a gain in torch, and those whose gain is used for them.
@@ -34,7 +34,7 @@ class _Network(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.is_recurrent = cfg.use_recurrent_policy
-        self.sets = make_reader(cfg.sets, in_size, sets, cfg.set_width)
+        self.sets = SetReader(in_size, sets, cfg.set_width)
         self.base = Body(cfg, self.sets.out_size, hidden_sizes)
         if cfg.use_recurrent_policy:
             self.rnn = Recurrence(cfg, hidden_sizes[-1])

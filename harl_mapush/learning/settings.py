@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, ON_POLICY_FORMULAS
 from mqe.config import option
 from mqe.controllers.network import ACTIVATIONS
-from mqe.controllers.set_readers import SET_READERS
 from mqe.vec_env import Symmetries, TeamSpec
 
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
@@ -65,11 +64,6 @@ class NetworkCfg:
         min=1e-3,
         max=1e3,
     )
-    sets: str = option(
-        "flat",
-        "reading of sets: flat (as one vector) or deep_set (pooled, in any order)",
-        choices=SET_READERS,
-    )
     set_width: int = option(64, "size of the hidden layers that read sets", min=1, max=_WIDEST)
     use_recurrent_policy: bool = option(False, "a GRU after the hidden layers of actor and critic")
     num_recurrent_layers: int = option(1, "number of layers of the GRU", min=1, max=64)
@@ -87,11 +81,6 @@ class NetworkCfg:
         if self.std_min >= self.std_y_coef:
             raise ValueError(
                 f"std_min must be below std_y_coef ({self.std_y_coef}), not {self.std_min}"
-            )
-        if self.sets != "flat" and self.use_feature_normalization:
-            raise ValueError(
-                f"sets={self.sets} reads masks, which a normalisation of inputs would change; set "
-                "network.use_feature_normalization=false, or network.sets=flat"
             )
         if self.initial_std is not None and not self.std_min < self.initial_std < self.std_y_coef:
             raise ValueError(

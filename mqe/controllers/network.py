@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mqe.config import reason_of
-from mqe.controllers.set_readers import SET_READERS, SetReader, make_reader
+from mqe.controllers.set_readers import SetReader
 from mqe.vec_env import EntityBlock
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -29,6 +29,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 _LARGEST = 100_000  # largest observation
 _MOST_GRU_LAYERS = 64
+_POOLED = "deep_set"  # how sets are read, in a declaration
 
 
 class Bound(nn.Module):
@@ -55,10 +56,9 @@ class _Kind(NamedTuple):
 
 
 def _make_sets(reader: str, size: int, width: int, blocks: list[Any]) -> SetReader:
-    if reader not in SET_READERS:
+    if reader != _POOLED:
         raise ValueError(f"unknown reader of sets {reader!r}")
-    sets = tuple(EntityBlock(str(kind), *numbers) for kind, *numbers in blocks)
-    return make_reader(reader, size, sets, width)
+    return SetReader(size, [EntityBlock(str(kind), *numbers) for kind, *numbers in blocks], width)
 
 
 def _make_gru(input_size: int, hidden_size: int, num_layers: int) -> nn.GRU:
@@ -68,8 +68,7 @@ def _make_gru(input_size: int, hidden_size: int, num_layers: int) -> nn.GRU:
 
 
 def _set_arguments(reader: Any) -> list[Any]:
-    names = [name for name, cls in SET_READERS.items() if cls is type(reader)]
-    return [names[0], reader.in_size, reader.width, [list(block) for block in reader.blocks]]
+    return [_POOLED, reader.in_size, reader.width, [list(block) for block in reader.blocks]]
 
 
 _KINDS: dict[str, _Kind] = {
@@ -178,7 +177,7 @@ def layers_of(actor: nn.Module) -> list[nn.Module] | None:
     if callable(declared):
         layers: Any = declared()
         return layers_of(nn.Sequential(*layers))
-    if type(actor) in (nn.Identity, SetReader):  # a SetReader returns its input
+    if type(actor) is nn.Identity or (isinstance(actor, SetReader) and not actor.blocks):
         return []
     return None if _kind_of(actor) is None else [actor]
 

@@ -1,8 +1,7 @@
-"""Set readers: the first part of a network, from flat vectors with sets to features.
+"""The first part of a network, from flat vectors with sets to features.
 
-``flat`` reads a set as part of one vector. ``deep_set`` pools a set: neither the order of entities
-nor absent entities affect the features, so one network reads sets with any number of entities. E
-entities, K features per entity, W width.
+Neither the order of entities nor absent entities affect the features, so one network reads sets
+with any number of entities. E entities, K features per entity, W width.
 """
 
 from collections.abc import Sequence
@@ -10,12 +9,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mqe.extensions import Registry
 from mqe.vec_env import EntityBlock
 
 
 class SetReader(nn.Module):
-    """Passes the flat vector on unchanged, sets included."""
+    """Pools each set, the robots or the outline's points (Zaheer et al. 2017).
+
+    A vector without sets stays unchanged.
+    """
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
         """Read ``size``-dimensional vectors with the sets ``blocks``, through hidden layers
@@ -23,18 +24,6 @@ class SetReader(nn.Module):
         """
         super().__init__()
         self.in_size = size
-        self.out_size = size
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features (..., out_size) for vectors (..., size)."""
-        return x
-
-
-class DeepSet(SetReader):
-    """Pools the robots and the outline's points (Zaheer et al. 2017)."""
-
-    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
-        super().__init__(size, blocks, width)
         self.width = width
         self.blocks = tuple(blocks)
         self.pools = nn.ModuleDict({block.kind: Pool(block.size, width) for block in blocks})
@@ -44,6 +33,8 @@ class DeepSet(SetReader):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features (..., out_size) for vectors (..., size)."""
+        if not self.blocks:
+            return x
         outside_sets = torch.cat([x[..., part] for part in self.own_slices], dim=-1)
         pooled = [self.pools[block.kind](entities_of(x, block)) for block in self.blocks]
         return torch.cat((outside_sets, *pooled), dim=-1)
@@ -64,21 +55,6 @@ class Pool(nn.Module):
         encoded = self.encoder(entities) * is_there  # not negative: zeros are the least
         mean = encoded.sum(dim=-2) / is_there.sum(dim=-2).clamp(min=1.0)
         return torch.cat((mean, encoded.amax(dim=-2)), dim=-1)
-
-
-SET_READERS: Registry[type[SetReader]] = Registry("reader of sets")
-SET_READERS.register("flat", SetReader)
-SET_READERS.register("deep_set", DeepSet)
-
-
-def make_reader(name: str, size: int, blocks: Sequence[EntityBlock], width: int) -> SetReader:
-    """Build a network's reader. Raise ValueError for a vector without sets."""
-    if name != "flat" and not blocks:
-        raise ValueError(
-            f"network.sets={name} needs observations as sets; set task.observation=sets, or "
-            "network.sets=flat"
-        )
-    return SET_READERS[name](size, blocks, width)
 
 
 def entities_of(x: Tensor, block: EntityBlock) -> Tensor:

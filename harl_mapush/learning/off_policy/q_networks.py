@@ -15,7 +15,7 @@ from harl_mapush.learning.off_policy.td import squashed_sample
 from harl_mapush.learning.optimizer import FlatAdam, flatten_parameters
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.network import ACTIVATIONS
-from mqe.controllers.set_readers import entities_of, make_reader
+from mqe.controllers.set_readers import SetReader, entities_of
 from mqe.vec_env import EntityBlock
 
 
@@ -58,7 +58,7 @@ class SquashedActor(nn.Module):
         self.obs_size = obs_size
         self.action_size = action_size
         self.bound_log_std = bound_log_std
-        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
+        self.sets = SetReader(obs_size, sets, cfg.set_width)
         self.net = Mlp(cfg, (self.sets.out_size, *cfg.hidden_sizes), last_activation)
         self.mu_layer = nn.Linear(cfg.hidden_sizes[-1], action_size)
         self.log_std_layer = nn.Linear(cfg.hidden_sizes[-1], action_size)
@@ -86,7 +86,7 @@ class Critic(nn.Module):
 
     def __init__(self, cfg: NetworkCfg, in_size: int, sets: Sequence[EntityBlock]) -> None:
         super().__init__()
-        self.sets = make_reader(cfg.sets, in_size, sets, cfg.set_width)
+        self.sets = SetReader(in_size, sets, cfg.set_width)
         sizes = (self.sets.out_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), 1)
         self.mlp = Mlp(cfg, sizes, None)
 
@@ -107,11 +107,10 @@ class TwinCritic(nn.Module):
         """Build both critics of states, with these ``sets``, and agents' actions."""
         super().__init__()
         self.num_agents = len(action_sizes)
-        self.sets: tuple[EntityBlock, ...] = ()
+        self.sets = tuple(sets)
         in_size = state_size + sum(action_sizes)
         in_sets: tuple[EntityBlock, ...] = ()
-        if cfg.sets != "flat":
-            self.sets = tuple(sets)
+        if sets:
             in_size, in_sets = _with_actions(state_size, self.sets, action_sizes)
         self.critic = Critic(cfg, in_size, in_sets)
         self.critic2 = Critic(cfg, in_size, in_sets)

@@ -16,7 +16,7 @@ from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.q_networks import Mlp, targets_of
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from mqe.config import option
-from mqe.controllers.set_readers import make_reader
+from mqe.controllers.set_readers import SetReader
 from mqe.vec_env import EntityBlock
 
 
@@ -69,7 +69,7 @@ class DeterministicActor(nn.Module):
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
-        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
+        self.sets = SetReader(obs_size, sets, cfg.set_width)
         self.pi = Mlp(cfg, (self.sets.out_size, *cfg.hidden_sizes), cfg.activation)
         self.pi.mlp.extend((nn.Linear(cfg.hidden_sizes[-1], action_size), nn.Tanh()))
 

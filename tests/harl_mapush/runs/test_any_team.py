@@ -18,7 +18,7 @@ from tests.support.rounding import in_double, rounding
 RUN = ["--preset", "smoke", "--device", "cpu", "--num_agents", "2", "--num_envs", "4"]
 RUN += ["--num_env_steps", "32", "--set", "runner.num_steps=4"]
 RUN += ["--set", "algorithm.num_epochs=1", "--set", "algorithm.num_minibatches=1"]
-SETS = ["--set", "task.observation=sets", "--set", "network.sets=deep_set"]
+SETS = ["--set", "task.observation=sets"]
 
 
 def trained(folder: Path, *arguments: str) -> Path:

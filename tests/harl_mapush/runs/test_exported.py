@@ -46,7 +46,7 @@ SHIPPED = [
     name for name in pretrained_names() if describe_policy(PRETRAINED + name).task["name"] in TASKS
 ]
 KINDS = {
-    "flat": kind("happo", {"mean_bound": 0.5}),
+    "bounded": kind("happo", {"mean_bound": 0.5}),
     "normalised": kind(
         "mappo",
         {"use_feature_normalization": True, "use_layer_norm": True},
@@ -54,7 +54,7 @@ KINDS = {
     "gru": kind("happo", {"use_recurrent_policy": True, "num_recurrent_layers": 2}),
     "hasac": kind("hasac", {"use_layer_norm": True}),
     **{name: kind(name, {}) for name in APART if name != "hasac"},
-    "deep sets": kind("happo", {"sets": "deep_set"}, **SETS),
+    "deep sets": kind("happo", {}, **SETS),
     "mixed team": kind("happo", {}, env={"robots": ["go1", "go2"], "num_agents": 2}),
 }
 
@@ -189,7 +189,7 @@ def test_a_training_cannot_begin_with_a_description_alone(tmp_path) -> None:
 
 
 def test_a_large_declaration_takes_no_memory(tmp_path) -> None:
-    cfg, env, algorithm = team_of(KINDS["flat"])
+    cfg, env, algorithm = team_of(KINDS["bounded"])
     folder = save(tmp_path / "run", cfg, env, algorithm)
     policy = read_policy(str(folder))
     actors = ([["linear", "base.mlp.fc.0", 10, 100_000], *[["linear", "x", 100_000, 100_000]] * 9],)

@@ -27,7 +27,7 @@ from mapush.export.description import describe_terminations
 from mapush.export.exported_networks import ExportedActor
 from mqe.config import merge
 from mqe.controllers.network import build_network, declare
-from mqe.controllers.set_readers import SET_READERS, entities_of
+from mqe.controllers.set_readers import entities_of
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.keep_apart import CommandLimit
@@ -228,10 +228,9 @@ def test_a_command_is_scaled_and_within_its_range(exported) -> None:
     assert upper == [0.7, 0.7, 0.5]  # a robot may back off by 0.2 m/s more than it asked for
 
 
-@pytest.mark.parametrize("reader", SET_READERS)
-def test_an_actor_that_reads_sets_is_exported_for_any_number_of_robots(reader, tmp_path) -> None:
+def test_an_actor_that_reads_sets_is_exported_for_any_number_of_robots(tmp_path) -> None:
     sets = (EntityBlock("teammates", 2, 7, 5), EntityBlock("outline", 37, 16, 3))
-    learner = Actor(NetworkCfg((8,), sets=reader, set_width=4, gain=1.0), 85, 3, sets)
+    learner = Actor(NetworkCfg((8,), set_width=4, gain=1.0), 85, 3, sets)
     declared = declare(learner)
     assert declared is not None
     actor = build_network([declared], [learner.state_dict()]).actor(0)

@@ -1,4 +1,4 @@
-"""Set readers: order, masks, cost, and every algorithm with each reader."""
+"""Sets in vectors: order, masks, cost, and every algorithm."""
 
 from __future__ import annotations
 
@@ -18,36 +18,13 @@ from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.off_policy.q_networks import TwinCritic
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
-from mqe.controllers.set_readers import (
-    SET_READERS,
-    DeepSet,
-    entities_of,
-    make_reader,
-)
+from mqe.controllers.set_readers import SetReader, entities_of
 from mqe.env.environment import MultiAgentEnv
 from mqe.vec_env import EntityBlock, TeamSpec
 from tests.support.pushing import make_env, make_task
 from tests.support.rounding import in_double, rounding
 
 LARGEST = 0.2e6  # multiply-adds of an actor's decision
-
-
-class CountOfRobots(DeepSet):
-    """Reads how many robots there are: a member of the tests' own."""
-
-    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
-        super().__init__(size, blocks, width)
-        self.out_size += 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        (robots,) = (entities_of(x, block) for block in self.blocks if block.are_robots)
-        return torch.cat((super().forward(x), robots[..., 0].sum(dim=-1, keepdim=True)), dim=-1)
-
-
-@pytest.fixture(params=[*SET_READERS, "count"])
-def name(request, monkeypatch) -> str:
-    monkeypatch.setitem(SET_READERS, "count", CountOfRobots)
-    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +50,9 @@ def changed(x: Tensor, block: EntityBlock, entities: Tensor) -> Tensor:
     return other
 
 
-def test_a_reader_does_not_see_the_order_of_entities_nor_those_that_are_not_there(name, spec):
+def test_a_reader_does_not_see_the_order_of_entities_nor_those_that_are_not_there(spec):
     torch.manual_seed(0)
-    actor = Actor(NetworkCfg((16,), sets=name, gain=1.0), spec.obs_size, 3, spec.obs_sets)
+    actor = Actor(NetworkCfg((16,), gain=1.0), spec.obs_size, 3, spec.obs_sets)
     x = vectors(spec.obs_size, spec.obs_sets)
     bound = rounding(actor(x), in_double(actor)(x.double()))
     for block in spec.obs_sets:
@@ -84,16 +61,15 @@ def test_a_reader_does_not_see_the_order_of_entities_nor_those_that_are_not_ther
         hidden = entities.clone()
         hidden[:, 3:, 1:] = 5.0  # whatever stands where no entity is
         close = partial(torch.allclose, rtol=0.0, atol=bound)
-        is_equal = close(actor(x), actor(shuffled))
-        is_hidden = close(actor(x), actor(changed(x, block, hidden)))
-        assert (is_equal, is_hidden) == (name != "flat", name != "flat")
+        assert close(actor(x), actor(shuffled))
+        assert close(actor(x), actor(changed(x, block, hidden)))
     empty = vectors(spec.obs_size, spec.obs_sets, 0)
     assert bool(torch.isfinite(actor(empty)).all())
 
 
-def test_a_deep_set_sees_all_robots(spec):
+def test_a_reader_sees_all_robots(spec):
     torch.manual_seed(0)
-    actor = Actor(NetworkCfg((16,), sets="deep_set", gain=1.0), spec.obs_size, 3, spec.obs_sets)
+    actor = Actor(NetworkCfg((16,), gain=1.0), spec.obs_size, 3, spec.obs_sets)
     x = vectors(spec.obs_size, spec.obs_sets, 7)
     x.requires_grad_(True)
     (grad,) = torch.autograd.grad(actor(x).sum(), x)
@@ -102,25 +78,25 @@ def test_a_deep_set_sees_all_robots(spec):
     assert is_seen.sum(dim=1).max() == robots.num_entities == 7
 
 
-def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(name, spec):
-    actor = Actor(NetworkCfg((128, 128), sets=name), spec.obs_size, 3, spec.obs_sets)
+def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(spec):
+    actor = Actor(NetworkCfg((128, 128)), spec.obs_size, 3, spec.obs_sets)
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
         actor(torch.zeros(1, spec.obs_size))
     assert 0 < counter.get_total_flops() / 2 <= LARGEST
 
 
-def test_a_set_of_observations_is_needed_and_no_normalisation():
-    with pytest.raises(ValueError, match=r"network.sets=deep_set .* task.observation=sets"):
-        make_reader("deep_set", 8, (), 4)
-    with pytest.raises(ValueError, match=r"sets=deep_set .* network.use_feature_norm"):
-        NetworkCfg(sets="deep_set", use_feature_normalization=True)
+def test_a_vector_without_sets_stays_as_it_is():
+    reader = SetReader(8, (), 4)
+    x = torch.randn(3, 8)
+    assert reader(x) is x
+    assert (reader.out_size, list(reader.parameters())) == (8, [])
 
 
-def test_critics_do_not_see_the_order_of_the_robots(name, spec):
+def test_critics_do_not_see_the_order_of_the_robots(spec):
     """The action of a robot changes its place together with the robot."""
     torch.manual_seed(0)
-    network = NetworkCfg((16,), sets=name)
+    network = NetworkCfg((16,))
     critic = Critic(network, spec.state_size, 1, spec.state_sets)
     twins = TwinCritic(network, spec.state_size, (3, 3, 3), spec.state_sets)
     x = vectors(spec.state_size, spec.state_sets)
@@ -135,12 +111,11 @@ def test_critics_do_not_see_the_order_of_the_robots(name, spec):
     exact = in_double(twins)(x.unsqueeze(1).double(), actions.flatten(1).double())
     close = partial(torch.allclose, rtol=0.0, atol=rounding(values, exact))
     bound = rounding(critic(x), in_double(critic)(x.double()))
-    same = torch.allclose(critic(x), critic(other), rtol=0.0, atol=bound)
-    assert same == (name != "flat")
+    assert torch.allclose(critic(x), critic(other), rtol=0.0, atol=bound)
     moved = twins(other.unsqueeze(1), actions[:, order].flatten(1))
-    assert close(values, moved) == (name != "flat")
+    assert close(values, moved)
     swapped = twins(x.unsqueeze(1), actions[:, order].flatten(1))
-    assert not close(values, swapped) or name == "count"
+    assert not close(values, swapped)
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +132,7 @@ def test_every_algorithm_learns_from_sets(algorithm: str, env: MultiAgentEnv):
     if isinstance(cls, type) and issubclass(cls, OffPolicy):
         settings |= {"warmup": 8, "batch_size": 8, "buffer_size": 64, "update_ratio": 0.125}
     cfg = ALGORITHMS[algorithm].cfg(**settings)
-    team = make_algorithm(
-        cfg, NetworkCfg((8,), sets="deep_set", set_width=4), env.spec, env.device, 1
-    )
+    team = make_algorithm(cfg, NetworkCfg((8,), set_width=4), env.spec, env.device, 1)
     assert isinstance(team, (OnPolicy, OffPolicy))
     before = {name: values.clone() for name, values in team.weights.items()}
     Runner(env, team, RunnerCfg(num_env_steps=80, num_steps=4)).learn([], None)
@@ -170,7 +143,7 @@ def test_every_algorithm_learns_from_sets(algorithm: str, env: MultiAgentEnv):
 
 def test_an_agent_that_takes_no_part_is_not_learned_from_and_has_no_share_in_the_factor(spec):
     cfg = ALGORITHMS["happo"].cfg(share_param=True)
-    team = make_algorithm(cfg, NetworkCfg((8,), sets="deep_set", set_width=4), spec, "cpu", 1)
+    team = make_algorithm(cfg, NetworkCfg((8,), set_width=4), spec, "cpu", 1)
     assert isinstance(team, Happo)
     storage = team.make_experience(2, 4)
     storage.obs.normal_()

@@ -182,7 +182,7 @@ def test_a_trained_team_is_a_teacher() -> None:
     assert spec.teacher is not None
     team = load_team(checkpoint.resolve("pretrained:any"), env)
     assert torch.equal(spec.teacher(obs), team(obs))
-    student = TaughtHasac(cfg, NetworkCfg((16,), sets="deep_set"), spec)
+    student = TaughtHasac(cfg, NetworkCfg((16,)), spec)
     assert student.act_untrained(obs).shape == (2, 2, 3)
 
 
@@ -202,7 +202,7 @@ def test_robots_with_senses_have_a_teacher_with_exact_observations() -> None:
     exact = spec.teacher_obs(state.unsqueeze(1))
     assert exact.shape[2] != obs.shape[2]
     assert spec.teacher(exact).abs().max() > 0.0
-    student = TaughtHasac(cfg, NetworkCfg((16,), sets="deep_set"), spec)
+    student = TaughtHasac(cfg, NetworkCfg((16,)), spec)
     assert student.act_untrained(obs).shape == (2, 2, 3)
 
     # Nobody has seen the object: nobody imitates. Then one robot has.
