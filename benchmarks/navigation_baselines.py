@@ -47,7 +47,7 @@ _CHECKED = 0.05  # [m] between two points of an edge that are checked
 class GoalFollower:
     """Leads to the goal itself, however far it is."""
 
-    def __init__(self, problem: Problem, look_ahead: float) -> None:
+    def __init__(self, problem: Problem) -> None:
         """Take the goals of ``problem``."""
         self._goal = problem.maps.goal
 

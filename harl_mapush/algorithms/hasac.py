@@ -5,7 +5,6 @@ Each actor is updated with the new actions of the actors before it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -44,19 +43,6 @@ class HasacCfg(OffPolicyCfg):
         min=1e-3,
         max=10.0,
     )
-    std_range: tuple[float, float] = option(
-        (0.02, 1.0),
-        "range of the actions' standard deviation before tanh; under compat=harl e^-20 to e^2",
-        min=1e-9,
-        max=10.0,
-    )
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for bounds in the wrong order."""
-        if self.std_range[0] >= self.std_range[1]:
-            raise ValueError(
-                f"std_range must be a lower bound and a higher one, not {list(self.std_range)}"
-            )
 
 
 @dataclass(frozen=True)
@@ -101,7 +87,7 @@ class Hasac(OffPolicy):
 
     def actor_options(self) -> dict[str, Any]:
         return {
-            "bound_log_std": partial(self.formulas.log_std, std_range=self.cfg.std_range),
+            "bound_log_std": self.formulas.log_std,
             "last_activation": self.formulas.last_activation(self.network),
         }
 

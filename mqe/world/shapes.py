@@ -26,7 +26,9 @@ NUM_BOXES = 6
 DRAWN = "drawn"
 HELD_OUT = "held_out"
 HEIGHT = 0.5  # [m] of every box
-DRAWN_FRICTION = (0.2, 1.0)  # range of drawn shapes' material
+# Ranges of drawn shapes
+DRAWN_FRICTION = (0.2, 1.0)
+DRAWN_MASS = (2.0, 20.0)  # [kg]
 # [m] lengths of arms, and thickness of each.
 ARM = (0.5, 1.2)
 THICKNESS = (0.25, 0.5)
@@ -103,13 +105,12 @@ def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) ->
 def draw_shapes(
     streams: Streams,
     purpose: int,
-    mass: tuple[float, float],
     force: tuple[float, float] | None = None,
     kinds: Sequence[str] = (),
 ) -> list[ObjectCfg]:
     """Return an object for each world in ``streams``, from the seed and the world's number.
 
-    Masses [kg] lie in the range ``mass``, or follow from sliding forces in the range ``force`` [N].
+    Masses lie in ``DRAWN_MASS``, or follow from sliding forces in the range ``force`` [N].
     ``kinds`` are families and box objects, all families by default. A repeated kind is drawn more
     often.
     """
@@ -121,7 +122,8 @@ def draw_shapes(
         arms = [_between(ARM, number) for number in row[1:3]]
         thicknesses = [_between(THICKNESS, number) for number in row[3:5]]
         boxes = _boxes_of_kind(kind, *arms, *thicknesses)
-        shape = make_shape(kind, boxes, _between(mass, row[5]), _between(DRAWN_FRICTION, row[6]))
+        friction = _between(DRAWN_FRICTION, row[6])
+        shape = make_shape(kind, boxes, _between(DRAWN_MASS, row[5]), friction)
         if force is not None:
             shape = with_sliding_force(shape, _between(force, row[5]))
         shapes.append(shape)

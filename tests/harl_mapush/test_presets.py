@@ -17,7 +17,7 @@ from mqe import cores
 from mqe.config import ConfigError
 
 # Settings that do nothing in worlds of one object.
-OF_SHAPES = ("shape_mass", "shape_force", "shape_kinds")
+OF_SHAPES = ("shape_force", "shape_kinds")
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.replay_buffer import Transition
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 
+STD_RANGE = (0.02, 1.0)  # of the actions before tanh
 _RETURN_BOUND = 5.0  # of scaled returns
 
 
@@ -38,10 +39,9 @@ class OffPolicyFormulas:
         """Return the activation of a squashed actor's last hidden layer."""
         return network.activation
 
-    def log_std(self, raw: Tensor, std_range: tuple[float, float]) -> Tensor:
+    def log_std(self, raw: Tensor) -> Tensor:
         """Bound the logarithm of a standard deviation."""
-        low = math.log(std_range[0])
-        high = math.log(std_range[1])
+        low, high = map(math.log, STD_RANGE)
         return low + 0.5 * (high - low) * (torch.tanh(raw) + 1.0)
 
     def actor_weights(self, weights: Tensor | None) -> Tensor | None:

@@ -28,7 +28,7 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
     def last_activation(self, network: NetworkCfg) -> str:
         return "tanh"
 
-    def log_std(self, raw: Tensor, std_range: tuple[float, float]) -> Tensor:
+    def log_std(self, raw: Tensor) -> Tensor:
         return raw.clamp(*_LOG_STD_RANGE)
 
     def actor_weights(self, weights: Tensor | None) -> None:

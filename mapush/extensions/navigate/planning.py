@@ -33,7 +33,7 @@ class Planning:
         past = torch.tensor(PAST, device=self.maps.goal.device)
         self._forgetting = 1.0 - (-STEP_DT * cfg.decision_period / past).exp()
         planner = PLANNERS.find(cfg.planner, "task.planner")
-        self._follower = planner.follow(self._problem, cfg.look_ahead)
+        self._follower = planner.follow(self._problem)
         self._sways = planner.sways
 
     def begin(self, index: Tensor, start: Tensor, mask: Tensor) -> None:

@@ -28,9 +28,6 @@ class NavigateCfg(TermCfg):
     map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)
     num_maps: int = option(100, "number of maps of a family", min=1, max=10_000)
     planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
-    look_ahead: float = option(
-        2.0, "distance from the object to its sub-goal [m]", min=0.5, max=10.0
-    )
     residual_scale: float = option(
         0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0
     )

@@ -18,6 +18,7 @@ from mqe.world.scene import GRAVITY, build_scene
 from mqe.world.shapes import (
     DRAWN,
     DRAWN_FRICTION,
+    DRAWN_MASS,
     common_object,
     draw_shapes,
     held_out_shapes,
@@ -35,7 +36,7 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
     if cfg.shapes is None:
         return []
     if cfg.shapes == DRAWN:
-        return draw_shapes(streams, _SHAPE, cfg.shape_mass, cfg.shape_force, cfg.shape_kinds)
+        return draw_shapes(streams, _SHAPE, cfg.shape_force, cfg.shape_kinds)
     shapes = held_out_shapes()
     return [shapes[number % len(shapes)] for number in streams.numbers.tolist()]
 
@@ -44,7 +45,7 @@ def _objects(cfg: PushCfg) -> PushedObjects:
     """Return the objects in worlds with these settings."""
     if cfg.shapes == DRAWN:
         least, largest = (GRAVITY * object_floor_friction(x) for x in DRAWN_FRICTION)
-        mass = cfg.shape_mass
+        mass = DRAWN_MASS
         force = (least * mass[0], largest * mass[1])
         if cfg.shape_force is not None:
             force = cfg.shape_force

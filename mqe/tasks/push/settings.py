@@ -74,12 +74,9 @@ class PushCfg(TermCfg):
         "seed) or held_out (20 shapes for tests only); null: task.object everywhere",
         choices=(DRAWN, HELD_OUT),
     )
-    shape_mass: tuple[float, float] = option(
-        (2.0, 20.0), "range of the masses of drawn shapes [kg]", min=MASSES[0], max=MASSES[1]
-    )
     shape_force: tuple[float, float] | None = option(
         None,
-        "range of the pushes at which drawn shapes slide [N], in place of task.shape_mass",
+        "range of the pushes at which drawn shapes slide [N]; null: they have 2 to 20 kg",
         min=_FORCES[0],
         max=_FORCES[1],
     )

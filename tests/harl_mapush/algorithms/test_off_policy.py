@@ -194,7 +194,6 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         ({}, {"use_recurrent_policy": True}, "use_recurrent_policy=false"),
         ({"team_reward": "own"}, {}, "state_type=FP"),
         ({"warmup": 300, "buffer_size": 200}, {}, "must fit into buffer_size"),
-        ({"std_range": (1.0, 0.5)}, {}, "a lower bound and a higher one"),
         ({"all_at_once": True}, {}, "share_param=true"),
         (
             {"symmetries": ("mirror",)},

@@ -26,6 +26,7 @@ from mqe.world.objects import OBJECTS, Footprint
 from mqe.world.scene import build_scene, sliding_force
 from mqe.world.shapes import (
     DRAWN_FRICTION,
+    DRAWN_MASS,
     FAMILIES,
     common_object,
     draw_shapes,
@@ -38,11 +39,10 @@ from tests.mqe.tasks.test_mirror import scenes
 from tests.support.rounding import FEW_STEPS
 
 TASK = PushCfg(observation="sets", shapes="drawn", spawn="separated", decision_period=5)
-MASS = (2.0, 20.0)
 
 
 def drawn(num_envs: int, seed: int = 0, first: int = 0):
-    return draw_shapes(Streams(seed, num_envs, "cpu", first), 2, MASS)
+    return draw_shapes(Streams(seed, num_envs, "cpu", first), 2)
 
 
 def make(sim: str = "mujoco", num_envs: int = 3, task: PushCfg = TASK) -> MultiAgentEnv:
@@ -70,7 +70,7 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
     assert {shape.name for shape in shapes} == set(FAMILIES)
     masses = [shape.mass for shape in shapes]
     frictions = [shape.friction[0] for shape in shapes]
-    for values, (low, high) in ((masses, MASS), (frictions, DRAWN_FRICTION)):
+    for values, (low, high) in ((masses, DRAWN_MASS), (frictions, DRAWN_FRICTION)):
         assert low <= min(values) < low + 0.1 * (high - low)
         assert high - 0.1 * (high - low) < max(values) <= high
 
@@ -132,7 +132,7 @@ def test_a_turned_part_is_turned_in_its_own_objects_model():
 
 def test_drawn_shapes_slide_at_forces_of_a_range_and_are_of_the_kinds_named():
     kinds = ["cuboid", "beam", "beam", "T"]
-    shapes = draw_shapes(Streams(0, 400, "cpu", 0), 2, MASS, (30.0, 60.0), kinds)
+    shapes = draw_shapes(Streams(0, 400, "cpu", 0), 2, (30.0, 60.0), kinds)
     forces = [sliding_force(shape) for shape in shapes]
     assert 30.0 <= min(forces) < 31.0
     assert 59.0 < max(forces) <= 60.0
@@ -256,7 +256,6 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
     ("settings", "message"),
     [
         ({"observation": "sincos"}, "task.shapes=drawn needs outlines"),
-        ({"shape_mass": (3.0, 2.0)}, r"task.shape_mass: .* say \[2.0, 3.0\]"),
         ({"shape_force": (3.0, 2.0)}, r"task.shape_force: .* say \[2.0, 3.0\]"),
         (
             {"shape_kinds": ("cylinder",)},

@@ -21,7 +21,7 @@ WaypointPlanner = Callable[[Problem], Tensor]
 class Planner(NamedTuple):
     """An entry in ``PLANNERS``."""
 
-    follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
+    follow: Callable[[Problem], Follower]
     sways: bool = False  # turns the sub-goal to and fro while the object stands still
 
 
@@ -39,11 +39,7 @@ def register_planner(name: str, function: WaypointPlanner) -> None:
     ``function`` returns way-points (M, P, 2) [m] from the object to the goal, P on each of M maps.
     The team follows these way-points. Raise ConfigError if the name is taken.
     """
-
-    def follow(problem: Problem, look_ahead: float) -> Follower:
-        return WaypointFollower(function(problem), look_ahead)
-
-    PLANNERS.register(name, Planner(follow))
+    PLANNERS.register(name, Planner(lambda problem: WaypointFollower(function(problem))))
 
 
 PLANNERS.register("field", Planner(FieldFollower, sways=True))

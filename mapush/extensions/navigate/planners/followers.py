@@ -1,6 +1,6 @@
 """Followers: the next sub-goal for an object at any position.
 
-The field's follower compares straight lines to points at most ``look_ahead`` away, by the cost up
+The field's follower compares straight lines to points at most ``LOOK_AHEAD`` away, by the cost up
 to the point and from there to the goal. The other follows way-points.
 """
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from mapush.extensions.navigate.planners.problem import NO_ROOM_COST, Problem, lacking_room
 from mqe.world.geometry import rotate_2d
 
+LOOK_AHEAD = 2.0  # [m] from the object to its sub-goal
 NUM_BEARINGS = 32  # in which the planner ``field`` looks
 NUM_RADII = 8  # points that it looks at on each
 NEAREST = 1.25  # [m] from the object to its sub-goal at least, unless the goal is nearer
@@ -42,11 +43,10 @@ class Follower(Protocol):
 class FieldFollower:
     """Descends the cost-to-go along straight lines of limited length."""
 
-    def __init__(self, problem: Problem, look_ahead: float) -> None:
-        """Compare points up to ``look_ahead`` [m] ahead on the maps in ``problem``."""
+    def __init__(self, problem: Problem) -> None:
+        """Look ahead on the maps in ``problem``."""
         device = problem.maps.goal.device
         self._problem = problem
-        self._look_ahead = look_ahead
         angles = torch.arange(NUM_BEARINGS, device=device) * (2.0 * math.pi / NUM_BEARINGS)
         self._bearings = torch.stack((angles.cos(), angles.sin()), dim=-1)  # (D, 2)
         self._shares = torch.arange(1, NUM_RADII + 1, device=device) / NUM_RADII  # (R,)
@@ -60,8 +60,8 @@ class FieldFollower:
         to_goal = to_goal / distance
         bearings = self._bearings.expand(len(position), -1, -1)
         bearings = torch.cat((bearings, to_goal.unsqueeze(1)), dim=1)  # (N, D + 1, 2)
-        reach = torch.full_like(bearings[..., 0], self._look_ahead)
-        reach[:, -1:] = distance.clamp(max=self._look_ahead)
+        reach = torch.full_like(bearings[..., 0], LOOK_AHEAD)
+        reach[:, -1:] = distance.clamp(max=LOOK_AHEAD)
         radius = reach.unsqueeze(-1) * self._shares  # (N, D + 1, R)
         points = position.view(-1, 1, 1, 2) + radius.unsqueeze(-1) * bearings.unsqueeze(2)
         sampled = problem.grid.sample(maps[:, 1:], points.flatten(1, 2))
@@ -80,12 +80,12 @@ class FieldFollower:
 
 
 class WaypointFollower:
-    """Follows a path: the sub-goal lies ``look_ahead`` beyond the path's nearest point."""
+    """Follows a path: the sub-goal lies ``LOOK_AHEAD`` beyond the path's nearest point."""
 
-    def __init__(self, waypoints: Tensor, look_ahead: float) -> None:
+    def __init__(self, waypoints: Tensor) -> None:
         """Follow all maps' polylines ``waypoints`` (M, P, 2)."""
         self.path, spacing = evenly_spaced(waypoints)
-        self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
+        self._ahead = (LOOK_AHEAD / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
 
     def subgoal(self, position: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2)."""

@@ -68,7 +68,7 @@ def test_the_references_tree_keeps_its_nodes_clear_of_middles_only(benchmarks):
 
 def test_ompl_keeps_the_object_clear_of_a_wall_and_finds_the_shortest_way(problem, benchmarks):
     pytest.importorskip("ompl", reason="it is an extra")
-    paths = PLANNERS["ompl"].follow(problem, 2.0).path
+    paths = PLANNERS["ompl"].follow(problem).path
     lengths = (paths[:, 1:] - paths[:, :-1]).norm(dim=-1).sum(dim=1)
     assert lengths.tolist() == pytest.approx([8.0, 2.0 * math.hypot(4.0, 1.9)], rel=0.03)
     assert float(problem.clearance(paths)[1].min()) > REACH
@@ -79,11 +79,11 @@ def test_ompl_names_the_extra_that_it_needs(problem, monkeypatch, benchmarks):
     with pytest.raises(
         ConfigError, match=r"pip install '\.\[plan\]' .*, or say task.planner=field"
     ):
-        PLANNERS["ompl"].follow(problem, 2.0)
+        PLANNERS["ompl"].follow(problem)
 
 
 def test_without_a_high_level_the_sub_goal_is_the_goal(problem, benchmarks):
-    solved = PLANNERS["goal"].follow(problem, 2.0).subgoal(torch.zeros(1, 2), tensor([1]))
+    solved = PLANNERS["goal"].follow(problem).subgoal(torch.zeros(1, 2), tensor([1]))
     assert torch.equal(solved, problem.maps.goal[1:])
 
 
@@ -111,7 +111,7 @@ def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script(benchmar
 
 @pytest.mark.parametrize("name", ["goal", "spline", "rrt"])
 def test_every_baseline_leads_from_anywhere(name: str, problem, benchmarks) -> None:
-    follower = PLANNERS[name].follow(problem, 2.0)
+    follower = PLANNERS[name].follow(problem)
     places = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
     subgoal = follower.subgoal(places, tensor([0, 1]).repeat(3))
     assert subgoal.shape == (6, 2)

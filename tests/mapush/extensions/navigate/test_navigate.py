@@ -14,6 +14,7 @@ from torch import tensor
 from harl_mapush import config, test
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
+from mapush.extensions.navigate.planners.followers import LOOK_AHEAD
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
@@ -78,7 +79,7 @@ def test_the_planned_way_leads_from_the_sub_goal_to_the_goal(planner: str) -> No
     torch.testing.assert_close(way[0], env.task.planning.plan.planned[1])
     assert float((way[-1] - env.state.goal_pos[1, :2]).norm()) < 0.1
     steps = (way[1:] - way[:-1]).norm(dim=1)
-    assert bool((steps <= env.task.cfg.look_ahead + 0.2).all())
+    assert bool((steps <= LOOK_AHEAD + 0.2).all())
     env.close()
 
 

@@ -12,6 +12,7 @@ import mapush
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import (
+    LOOK_AHEAD,
     NEAREST,
     FieldFollower,
     WaypointFollower,
@@ -51,16 +52,16 @@ def problem() -> Problem:
     return subgoals
 
 
-def drive(problem: Problem, index: int, look_ahead: float = 2.0) -> Tensor:
+def drive(problem: Problem, index: int) -> Tensor:
     """Return the positions (T, 2) of an object on the field's way, 0.1 m at a time."""
-    follower = FieldFollower(problem, look_ahead)
+    follower = FieldFollower(problem)
     position = problem.maps.start[index : index + 1].clone()
     positions = [position]
     for _ in range(200):
         ahead = follower.subgoal(position, tensor([index])) - position
         distance = ahead.norm()
         goal_distance = (problem.maps.goal[index] - position).norm()
-        assert min(NEAREST, float(goal_distance)) - 1e-4 <= distance <= look_ahead + 1e-4
+        assert min(NEAREST, float(goal_distance)) - 1e-4 <= distance <= LOOK_AHEAD + 1e-4
         position = position + 0.1 * ahead / distance
         positions.append(position)
         if goal_distance < 0.2:
@@ -178,17 +179,17 @@ def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
 
 def test_a_path_is_followed_from_the_nearest_point_on():
     corner = tensor([[[0.0, 0.0], [4.0, 0.0], [4.0, 4.0]]])
-    follower = WaypointFollower(corner, 1.0)
+    follower = WaypointFollower(corner)
     index = torch.zeros(3, dtype=torch.int64)
     positions = tensor([[1.0, 0.5], [4.5, 1.0], [4.0, 3.9]])
     subgoals = follower.subgoal(positions, index)
-    expected = tensor([[2.0, 0.0], [4.0, 2.0], [4.0, 4.0]])
+    expected = tensor([[3.0, 0.0], [4.0, 3.0], [4.0, 4.0]])
     torch.testing.assert_close(subgoals, expected, rtol=0.0, atol=0.1)
 
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_every_planner_leads_from_anywhere(name, problem):
-    follower = PLANNERS[name].follow(problem, 2.0)
+    follower = PLANNERS[name].follow(problem)
     positions = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
     subgoals = follower.subgoal(positions, tensor([0, 1]).repeat(3))
     assert subgoals.shape == (6, 2)
