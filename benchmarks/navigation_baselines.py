@@ -8,6 +8,8 @@ random tree knows neither the object's size nor obstacles between two nodes. ``o
 ``pip install '.[plan]'``.
 """
 
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import itertools

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,34 +151,6 @@ class ClientEnv(DrawnEnv):
             raise RuntimeError("reset() comes first")
         self._was_reset = torch.zeros_like(self._was_reset)
         return self.env.step(actions)
-
-    def join(self, actions: Mapping[str, Any], present: Sequence[str]) -> Tensor:
-        """Return actions (N, A, U) from each present agent's actions (N, U), by name.
-
-        Absent agents have zeros. A single world's actions may be (U,).
-        """
-        spec = self.env.spec
-        num_envs = self.env.num_envs
-        if not isinstance(actions, Mapping):
-            raise TypeError(f"actions: must be a dictionary by agent, not {type(actions).__name__}")
-        joined = torch.zeros(num_envs, spec.num_agents, spec.action_size, device=self.device)
-        for i, (name, size) in enumerate(zip(self.agents, spec.action_sizes, strict=True)):
-            if name not in present:
-                continue
-            if name not in actions:
-                raise ValueError(f"actions: {name} has none; step() takes one of each agent")
-            values = torch.as_tensor(
-                actions[name], dtype=torch.float32, device=self.device
-            ).detach()
-            if num_envs == 1 and values.dim() == 1:
-                values = values.unsqueeze(0)
-            if values.shape != (num_envs, size):
-                raise ValueError(
-                    f"actions: those of {name} must have the shape {(num_envs, size)} (worlds, "
-                    f"action components), not {tuple(values.shape)}"
-                )
-            joined[:, i, :size] = values
-        return joined
 
 
 def numpy_of(tensor: Tensor) -> NDArray[Any]:

@@ -187,7 +187,6 @@ def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
     - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J a robot's useful
       impulse, over episodes with a positive one
     - ``lesser_useful_share``: the least such share in an episode
-    - ``pushing_time_s``, ``pushing_phase_s``: see the definitions at the top
     - ``end_distance_m``, ``end_speed_m_s``: the object's distance from the goal and its speed
       at the last control step
     - ``end_heading_error_deg``: turn to the goal's heading at the last control step, from
@@ -195,12 +194,12 @@ def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
     - ``still_at_goal_rate``: episodes ending with the object within ``task.success_radius`` and
       slower than 0.02 m/s, with their Wilson interval
 
-    Ratios between sums over all episodes, so an episode counts by its amount of pushing. The
-    team's ratios sum numerator and denominator over the robots. The suffix ``_agent<i>`` marks
-    a robot's:
+    Ratios between sums over all episodes and robots, so an episode counts by its amount of
+    pushing:
 
-    - ``simultaneous_share`` (team only): time with all robots pushing / pushing time
-    - ``touch_share_of_phase``: a robot's pushing time / the team's phase
+    - ``simultaneous_share``: time with all robots pushing / pushing time
+    - ``touch_share_of_phase``, and ``touch_share_of_phase_agent<i>`` of a robot: a robot's
+      pushing time / the team's phase
     - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
       degrees from the nose, in between, or within 60 degrees from the tail / all impulse
     - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse from the trunk,
@@ -249,8 +248,6 @@ def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
     return {
         "useful_impulse_ns": mean(_of_robots(sums, "useful_impulse").sum(dim=1)),
         "lesser_useful_share": mean(_useful_shares(sums).amin(dim=1)),
-        "pushing_time_s": mean(sums["team_pushing"]),
-        "pushing_phase_s": mean(sums["team_phase"]),
         "simultaneous_share": _ratio(sums["team_all_pushing"], sums["team_pushing"]),
         "end_distance_m": mean(sums["end_distance"]),
         "end_speed_m_s": mean(sums["end_speed"]),
@@ -259,30 +256,23 @@ def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
 
 
 def _robot_means(sums: Mapping[str, Tensor]) -> Metrics:
-    """Return each robot's means over episodes."""
-    impulse = _of_robots(sums, "useful_impulse")
-    shares = _useful_shares(sums)
-    metrics: Metrics = {}
-    for i in range(impulse.shape[1]):
-        metrics[f"useful_impulse_agent{i}_ns"] = mean(impulse[:, i])
-        metrics[f"useful_share_agent{i}"] = mean(shares[:, i])
-    return metrics
+    """Return each robot's mean share of the useful impulse."""
+    shares = _useful_shares(sums).unbind(dim=1)
+    return {f"useful_share_agent{i}": mean(share) for i, share in enumerate(shares)}
 
 
 def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
-    """Return the team's and the robots' ratios between sums over all episodes."""
+    """Return the ratios between sums over all episodes."""
     pushing = _of_robots(sums, "pushing")
     phase = sums["team_phase"].unsqueeze(1).expand_as(pushing)
-    ratios = {"touch_share_of_phase": (pushing, phase)}
+    ratios: Metrics = {"touch_share_of_phase": _ratio(pushing, phase)}
+    for i in range(pushing.shape[1]):
+        ratios[f"touch_share_of_phase_agent{i}"] = _ratio(pushing[:, i], phase[:, i])
     for kinds in (DIRECTIONS, PARTS):
-        total = torch.stack([_of_robots(sums, kind) for kind in kinds]).sum(dim=0)
-        ratios |= {f"push_{kind}_share": (_of_robots(sums, kind), total) for kind in kinds}
-    metrics: Metrics = {}
-    for name, (upper, lower) in ratios.items():
-        metrics[name] = _ratio(upper, lower)
-        for i in range(pushing.shape[1]):
-            metrics[f"{name}_agent{i}"] = _ratio(upper[:, i], lower[:, i])
-    return metrics
+        parts = torch.stack([_of_robots(sums, kind) for kind in kinds])
+        for kind, part in zip(kinds, parts, strict=True):
+            ratios[f"push_{kind}_share"] = _ratio(part, parts.sum(dim=0))
+    return ratios
 
 
 def _ratio(upper: Tensor, lower: Tensor) -> float | None:

@@ -75,7 +75,7 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
         """Apply the actions of all ``agents``, clipped to [-1, 1], for one decision."""
         if not self.agents:
             raise RuntimeError("the episode is over; call reset()")
-        step = self.client.step(self.client.join(actions, self.agents))
+        step = self.client.step(self._join(actions))
         present = self.agents
 
         def of_present(values: Iterable[Any]) -> dict[str, Any]:
@@ -107,6 +107,26 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
     def close(self) -> None:
         """Free the simulator and the renderer."""
         self.client.close()
+
+    def _join(self, actions: Mapping[str, Any]) -> torch.Tensor:
+        """Return actions (1, A, U) from each present agent's actions (U,). Others have zeros."""
+        spec = self.client.env.spec
+        if not isinstance(actions, Mapping):
+            raise TypeError(f"actions: must be a dictionary by agent, not {type(actions).__name__}")
+        joined = torch.zeros(1, spec.num_agents, spec.action_size, device=self.client.device)
+        for name in self.agents:
+            if name not in actions:
+                raise ValueError(f"actions: {name} has none; step() takes one of each agent")
+            agent = self.possible_agents.index(name)
+            size = spec.action_sizes[agent]
+            values = torch.as_tensor(actions[name], dtype=torch.float32, device=joined.device)
+            if values.shape != (size,):
+                raise ValueError(
+                    f"actions: those of {name} must have the shape {(size,)}, not "
+                    f"{tuple(values.shape)}"
+                )
+            joined[0, agent, :size] = values.detach()
+        return joined
 
     def _by_agent(self, obs: torch.Tensor) -> dict[str, Array]:
         rows = numpy_of(obs[0])

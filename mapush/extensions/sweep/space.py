@@ -34,11 +34,8 @@ class SweepCfg:
     settings: dict[str, Any] = option(
         dict, "changes of that run for all trials, as sections with keys"
     )
-    metric: str = option("mapush/success_rate", "tag of the curve whose last value ranks trials")
-    mode: str = option(
-        "max",
-        "better direction of the metric: max (larger) or min (smaller)",
-        choices=("max", "min"),
+    metric: str = option(
+        "mapush/success_rate", "tag of the curve whose last value ranks trials; more is better"
     )
     num_trials: int = option(30, "number of trials, each with one combination of settings", min=1)
     jobs: int | None = option(

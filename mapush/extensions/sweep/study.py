@@ -10,7 +10,6 @@ import optuna
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from mapush.extensions.sweep.space import Space
@@ -33,7 +32,7 @@ def open_study(folder: Path, space: Space) -> optuna.Study:
             storage=JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
             study_name="sweep",
             pruner=pruner,
-            direction="maximize" if space.cfg.mode == "max" else "minimize",
+            direction="maximize",
             load_if_exists=True,
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -63,5 +62,4 @@ def num_running(study: optuna.Study) -> int:
 def ranking(study: optuna.Study) -> list[FrozenTrial]:
     """Return the finished trials, the best first."""
     finished = study.get_trials(states=(TrialState.COMPLETE,))
-    is_falling = study.direction == StudyDirection.MAXIMIZE
-    return sorted(finished, key=lambda trial: trial.values[0], reverse=is_falling)
+    return sorted(finished, key=lambda trial: trial.values[0], reverse=True)

@@ -1,5 +1,7 @@
 """The off-policy algorithms learn, with the right order and the right transitions."""
 
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import pytest

@@ -2,6 +2,8 @@
 torch.
 """
 
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportMissingImports=false
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """Sets in vectors: order, masks, cost, and every algorithm."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Planners and scripts from benchmarks, and the reference's high level."""
 
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import math

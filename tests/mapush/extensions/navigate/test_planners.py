@@ -1,5 +1,7 @@
 """Planners: the field leads round walls, way-points are followed."""
 
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import math

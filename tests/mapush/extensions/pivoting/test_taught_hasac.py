@@ -1,5 +1,7 @@
 """HASAC with a teacher, and the script that is one."""
 
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import math

@@ -231,14 +231,6 @@ def test_a_search_stops_trials_that_fall_behind(tmp_path, monkeypatch, capsys) -
     assert len(ranking(study)) == 6
 
 
-def test_a_metric_may_be_better_the_smaller_it_is(tmp_path, monkeypatch) -> None:
-    keys = {"mode": "min", "num_trials": 3, "stopping": False}
-    space = make_space(tmp_path, metric=METRIC, **keys)
-    finals = {0: 0.5, 1: 0.9, 2: 0.1}
-    Trainings(monkeypatch, lambda number, at: finals[number])
-    assert [trial.number for trial in ranking(train(tmp_path, space))] == [2, 0, 1]
-
-
 def test_an_interrupted_sweep_resumes_its_trials_and_draws_no_settings_again(
     tmp_path, monkeypatch
 ) -> None:
