@@ -29,6 +29,7 @@ _EPISODE = 60  # stream: properties of sensors and odometry in an episode
 _FRAME = 61  # stream: noise and dropouts of a frame
 _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
 _LEAST_POINTS = 2  # of the outline, in a detection of the object
+_LEAST_DEPTH = 0.1  # [m] from the nearest to the furthest measured distance
 _MOTION_TIME = 0.5  # [s] over which the object's velocity is averaged
 _OBJECT = "last detection of the object, moved by the robot's odometry"
 _TEAMMATES = "last detection of each teammate, moved by the robot's odometry"
@@ -45,6 +46,7 @@ _SOURCES = {
     "heading_error": "given heading at the goal, and the last detection of the object",
     "own_velocity": "the robot's odometry",
     "object_velocity": "motion of the object between its detections",
+    "load": "given push that slides the object",
     "outline": "outline seen since the object is known, at its last detection",
     "present": "1 on every robot",
 }
@@ -67,11 +69,11 @@ class OnboardSenses:
         self._cfg = cfg
         self.has_mirror = cfg.mounting_yaw == 0.0
         self._views = Views(constants.footprint, robots, constants.observed)
-        trunk = self._views.trunks.length
-        if cfg.sight[1] < trunk:
+        nearest, furthest = cfg.sight
+        if furthest < max(self._views.trunks.length, nearest + _LEAST_DEPTH):
             raise ConfigError(
-                f"task.senses.sight: {cfg.sight[1]:g} m end inside a trunk of {trunk:.2f} m; say "
-                f"[{cfg.sight[0]:g}, 3]"
+                f"task.senses.sight: no body is in sight from {nearest:g} to {furthest:g} m; say "
+                "[0.3, 3]"
             )
         self._constants = constants
         self._streams = streams

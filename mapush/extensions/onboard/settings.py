@@ -18,8 +18,8 @@ drift have no public figures here. Their ranges are assumptions.
 
 from dataclasses import dataclass
 
-from mqe.config import check_ranges, option
-from mqe.world.randomization import Span
+from mqe.config import ConfigError, check_ranges, option
+from mqe.world.randomization import Span, bounds
 from mqe.world.scene import STEP_DT
 
 WHOLE_TURN = 6.2832  # [rad] 2 pi, as people write it
@@ -81,3 +81,9 @@ class OnboardCfg:
 
     def __post_init__(self) -> None:
         check_ranges(self, "task.senses")
+        latest = bounds(self.latency)[1]
+        if self.memory_time <= latest:
+            raise ConfigError(
+                f"task.senses.memory_time: detections arrive up to {latest:g} s late, forgotten "
+                f"after {self.memory_time:g} s; say {10.0 * latest:g}"
+            )
