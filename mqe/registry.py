@@ -98,8 +98,9 @@ SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp))
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
-    """Return the simulator's name and device for ``cfg`` on this machine. Errors name the wrong
-    setting.
+    """Return the simulator's name and device for ``cfg`` on this machine.
+
+    Raises ConfigError, with the wrong setting's name, for a simulator or device that it lacks.
     """
     has_gpu = torch.cuda.is_available() and (
         _has_warp() if cfg.name in ("auto", "warp") else SIMULATORS[cfg.name].runs_on_gpu

@@ -136,7 +136,7 @@ class OffPolicy(Team):
 
     @abstractmethod
     def explore(self, obs: Tensor) -> Tensor:
-        """Return actions (N, A, U) with exploration."""
+        """Return actions (N, A, U) with exploration, for obs (N, A, O)."""
 
     @abstractmethod
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
@@ -456,7 +456,7 @@ class OffPolicy(Team):
     # Random numbers
 
     def noise(self, *size: int) -> Tensor:
-        """Draw standard normal noise."""
+        """Draw standard normal noise with the shape ``size``."""
         return self.ranks.draw(torch.randn, size, generator=self.generator, device=self.device)
 
     def draw_order(self) -> tuple[int, ...]:

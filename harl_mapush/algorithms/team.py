@@ -124,7 +124,9 @@ class Team(Resumable):
         return total.expand(-1, self.num_values)
 
     def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
+        """Set the learning rates of schedule ``linear``, which fall to zero as ``progress`` rises
+        from 0 to 1.
+        """
         if self.cfg.schedule == "linear":
             share = 1.0 - progress
             for optimizer in self.optimizers:

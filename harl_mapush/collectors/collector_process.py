@@ -22,7 +22,9 @@ def main(
     log: str,
     make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector,
 ) -> None:
-    """Receive the numbers of free blocks, and send each back with its report once it is full."""
+    """Run a collector. Receive the numbers of free blocks from ``connection``, and send each back
+    once it is full, with its report and two times: waiting, and in all [s].
+    """
     _settle(log)
     device = torch.device(settings["sim"]["device"])
     with library_lines(say), torch.no_grad(), torch.accelerator.device_index(device.index):

@@ -67,7 +67,9 @@ class Exchange:
         return Channel(blocks, self._weights, self._stamps, self._counts[number])
 
     def publish(self, actors: Sequence[Any], num_updates: int) -> None:
-        """Replace older weights. This waits for the actors' device."""
+        """Replace the shared weights by those of ``actors``, unless they are of ``num_updates``
+        already. This waits for the actors' device.
+        """
         if self._stamps[1] == num_updates:
             return
         self._stamps[0] = num_updates

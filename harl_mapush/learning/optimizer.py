@@ -77,8 +77,8 @@ class FlatAdam(Resumable):
         return self.ranks.average_(self.grad, weight, *numbers)
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step. Return the unclipped
-        norm.
+        """Clip the gradient's norm to ``max_grad_norm`` (0: no clipping) and step. Return the
+        unclipped norm, 0-dim.
 
         If ``enabled`` (0-dim) is 0 instead of 1, neither parameters nor moments change.
         """

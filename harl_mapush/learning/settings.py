@@ -103,7 +103,7 @@ class AlgorithmCfg:
         return network
 
     def for_acting(self) -> Self:
-        """Return the settings without parts for learning."""
+        """Return the settings for acting alone, without parts that take memory or time to learn."""
         return self
 
     def with_absolute_paths(self) -> Self:

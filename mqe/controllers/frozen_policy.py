@@ -171,7 +171,10 @@ def write_description(folder: Path, description: PolicyDescription) -> None:
 
 
 def policy_folder(name: str, where: str) -> Path:
-    """Return the folder of a policy: shipped, fetched from the Hub, or a path."""
+    """Return the folder of a policy: shipped, fetched from the Hub, or a path.
+
+    ``where`` names the setting in errors. Raises ConfigError if there is no such folder or policy.
+    """
     if name.startswith(PRETRAINED):
         return pretrained_folder(name.removeprefix(PRETRAINED))
     if name.startswith(HUB):

@@ -261,12 +261,14 @@ class TermTask(Resumable):
         return Outcome(rewards, features.terminated.rows, self.terms.measures(features))
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return observations and critic state."""
+        """Return observations and critic state for W worlds and their ``memory`` (W, C)."""
         features = self.scene_features(state, memory)
         return self.terms.observations(features), self.terms.state(features)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, terminations: Tensor) -> Tensor:
-        """Return the episodes' metrics."""
+        """Return the metrics (N, F) of episodes with the measures' ``sums`` (N, M), ``steps`` (N,)
+        control steps and ``terminations`` (E, N) bool.
+        """
         terminated = Terminated(terminations, self.terms.terminations)
         return self.terms.metrics(self.episode_features(sums, steps, terminated))
 

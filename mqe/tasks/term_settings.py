@@ -140,7 +140,10 @@ def build_terms(
 
 
 def observed_names(default: Collection[str], cfg: TermCfg) -> list[str]:
-    """Return the agents' observation terms: ``default``, changed by the settings."""
+    """Return the names of the agents' observation terms: ``default``, changed by ``cfg``.
+
+    Raises ConfigError if ``cfg`` replaces a term that is not in ``default``.
+    """
     replaced = cfg.replaced_observations
     for name in replaced:
         if name not in default:

@@ -291,7 +291,7 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @staticmethod
     def one(value: Tensor) -> Tensor:
-        """Return a term's components for one agent in the first world."""
+        """Return a term's components (...) for one agent in the first world, of (N, A, ...)."""
         return value[0, 0]
 
     def join(self, features: Any) -> Tensor:
@@ -382,7 +382,7 @@ class StateTerms(ObservationTerms):
 
     @staticmethod
     def one(value: Tensor) -> Tensor:
-        """Return a term's components in the first world."""
+        """Return a term's components (...) in the first world, of (N, ...)."""
         return value[0]
 
     def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
@@ -551,7 +551,7 @@ class TerminationTerms(TermList[TerminationTerm]):
         return ("N,",)
 
     def __call__(self, features: Any) -> Terminated:
-        """Return the conditions after a control step."""
+        """Return the conditions (E, N) bool after a control step."""
         values = self.values(features)
         rows = values[0].unsqueeze(0) if len(values) == 1 else torch.stack(values)
         return Terminated(rows, self)
@@ -625,11 +625,11 @@ class EpisodeFeatures:
         return self.measures.column(measure, self._sums)
 
     def mean(self, measure: str) -> Tensor:
-        """Return a measure's mean over the control steps."""
+        """Return a measure's mean over each episode's control steps, (N,) or (N, A)."""
         return self.measures.column(measure, self.means)
 
     def happened(self, measure: str) -> Tensor:
-        """Return a mask: the measure was above zero at some control step."""
+        """Return whether a measure was above zero at some control step, (N,) or (N, A) bool."""
         return self.measures.column(measure, self._happened)
 
     @cached_property

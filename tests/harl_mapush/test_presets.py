@@ -108,6 +108,9 @@ def test_a_preset_and_a_run_file_are_named_alike(tmp_path, monkeypatch) -> None:
         ({"algorithm": {"name": "happo"}}, "agent_learning_rates", [], [1e-3, 2e-3]),
         ({"env": {}}, "actuators", "reference", "ideal"),
         ({"task": {"name": "go1push_mid"}}, "shape_friction", [0.2, 1.0], [0.5, 1.0]),
+        ({"task": {"name": "go1push_mid"}}, "shape_mass", [2.0, 20.0], [2.0, 30.0]),
+        ({"network": {}}, "sets", "flat", "sorted"),
+        ({"network": {}}, "sets", "deep_set", "sorted"),
     ],
 )
 def test_a_former_setting_loads_at_its_default_alone(section, key, default, other) -> None:

@@ -34,7 +34,9 @@ GET_UP_TIME = 2.0
 
 
 class VelocityTask(TermTask):
-    """One agent, a joint action for each of J joints, 50 Hz decisions."""
+    """The training of a gait: one agent with an action for each of J joints, 50 decisions a
+    second.
+    """
 
     num_agents = 1
     action_sizes: tuple[int, ...] = (NUM_JOINTS,)
@@ -93,7 +95,7 @@ class VelocityTask(TermTask):
         self._apply_steering()
 
     def command(self, actions: Tensor) -> None:
-        """Take joint actions (N, 1, J)."""
+        """Take a decision: joint actions (N, 1, J), clipped to [-1, 1]."""
         gait = self._shown.gait
         change = actions - gait.action
         jerk = change - (gait.action - gait.older_action)
@@ -101,7 +103,7 @@ class VelocityTask(TermTask):
         self._actuation = Actuation(targets, change, jerk)
 
     def targets(self, state: SceneState) -> Tensor:
-        """Return the last action's joint targets."""
+        """Return the last action's joint targets (N, 1, J) [rad]."""
         return self._actuation.targets
 
     @property

@@ -115,7 +115,7 @@ def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
 def band(group: Group, tag: str, against: str) -> Band | None:
     """Return the interquartile mean of ``tag`` over a group's runs, None if a run lacks the tag.
 
-    ``against`` is the x-axis, ``env_steps`` or ``seconds``. The curves end with the shortest run.
+    ``against`` is the x-axis, ``env_steps`` or ``seconds``. It spans what all runs have.
     """
     curves = [log.curves[tag] for log in group.runs if tag in log.curves]
     if len(curves) < len(group.runs):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.learning.collected import Decision
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, init_from
@@ -82,6 +83,22 @@ def test_the_last_state_of_an_episode_is_stored_and_not_the_first_of_the_next():
     assert torch.equal(batch.next_obs[0], steps[k].final_obs[world])
     assert not torch.equal(batch.next_obs[0], steps[k].obs[world])
     assert batch.discount.item() == pytest.approx(team.cfg.gamma)
+
+
+def test_the_dead_are_inactive_until_their_episode_ends():
+    env = ToyEnv(8, death_rate=0.2)
+    _, experience = make("hasac", env, **SMALL)
+    dead = env.dead.clone()
+    num_ends = 0
+    decision = Decision(torch.zeros(8, 2, 2), None, None)
+    for k in range(20):
+        step = env.step(decision.actions)
+        experience.add(0, step.obs, decision, step)
+        active = experience.replay.look_up(torch.arange(8 * k, 8 * (k + 1))).active
+        assert torch.equal(active, (~dead).float())
+        dead = env.dead.clone()
+        num_ends += int(step.terminated.all(dim=1).sum())
+    assert num_ends > 0
 
 
 def test_broken_steps_change_nothing_that_is_learned():

@@ -83,6 +83,11 @@ def test_a_broken_step_ends_the_sum_before_it():
     assert batch.next_obs[0, 0, 0].item() == 100.5
 
 
+def test_a_draw_before_any_valid_transition_is_of_some_row():
+    replay = filled(4, transition(0, valid=[False, False]))
+    assert drawn(replay, 3).obs.shape == (3, 2, 3)
+
+
 def test_where_sums_end_apart_that_of_an_agent_ends_with_it_and_nothing_follows():
     sizes = {"num_agents": 2, "obs_size": 3, "action_size": 2, "num_views": 2, "state_size": 4}
     shape = replay_shape(8, 2, **sizes, ends_apart=True)

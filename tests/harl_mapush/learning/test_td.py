@@ -13,6 +13,7 @@ from torch.distributions.transforms import TanhTransform
 
 from harl_mapush.learning.normalization import ReturnNorm
 from harl_mapush.learning.off_policy import td
+from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
 from tests.support.rounding import FEW_STEPS
 
 
@@ -44,6 +45,12 @@ def test_far_out_actions_have_finite_log_probabilities():
     assert log_probs.item() == pytest.approx(
         -0.5 * math.log(2 * math.pi) - 2 * (math.log(2.0) - 50.0), rel=FEW_STEPS
     )
+
+
+def test_standard_deviations_are_bounded():
+    raw = torch.tensor([-50.0, 0.0, 50.0])
+    std = OffPolicyFormulas().log_std(raw).exp()
+    torch.testing.assert_close(std, torch.tensor([0.02, math.sqrt(0.02), 1.0]))
 
 
 def test_entropy_of_a_normal_distribution():

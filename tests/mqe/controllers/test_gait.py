@@ -116,6 +116,7 @@ HIDDEN = ["linear", "hidden", GAIT_OBS_SIZE, 8]
         ({"actors": ([["linear", "hidden", 10**6, 8]],)}, "an observation has 1 to 100000 numbers"),
         ({"actors": ([["gru", "hidden", GAIT_OBS_SIZE, 8, "a"]],)}, "layer gru: "),
         ({"actors": ([HIDDEN, ["bound", 0.0]],)}, "layer bound: 0.0 is no bound"),
+        ({"actors": ([["sets", "sets", "sorted", 8, 4, []]],)}, "unknown reader of sets 'sorted'"),
         ({"actors": ([[]],)}, "unknown layer"),
         ({"weights": {"actor.pt": "0"}}, "lacks actor.pt"),
         ({"weights": {"weights.pt": "0"}}, "weights.pt is damaged"),

@@ -20,7 +20,7 @@ from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.off_policy.q_networks import TwinCritic
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
-from mqe.controllers.set_readers import SetReader, entities_of
+from mqe.controllers.set_readers import Pool, SetReader, entities_of
 from mqe.env.environment import MultiAgentEnv
 from mqe.vec_env import EntityBlock, TeamSpec
 from tests.support.pushing import make_env, make_task
@@ -93,6 +93,17 @@ def test_a_vector_without_sets_stays_as_it_is():
     x = torch.randn(3, 8)
     assert reader(x) is x
     assert (reader.out_size, list(reader.parameters())) == (8, [])
+
+
+def test_a_pool_is_the_mean_and_the_maximum_of_the_entities_that_are_there():
+    torch.manual_seed(0)
+    pool = Pool(3, 4)
+    entities = torch.randn(5, 3)
+    entities[:, 0] = 1.0
+    entities[2:] = 0.0
+    encoded = pool.encoder(entities[:2])
+    expected = torch.cat((encoded.mean(dim=0), encoded.amax(dim=0)))
+    torch.testing.assert_close(pool(entities), expected)
 
 
 def test_critics_do_not_see_the_order_of_the_robots(spec):

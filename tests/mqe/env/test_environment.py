@@ -82,7 +82,10 @@ def test_a_restart_begins_new_episodes_in_chosen_worlds_that_have_begun():
     twin.step(actions)
     assert step.done.tolist() == [False, False, True]
 
+    for worlds in (env, twin):
+        worlds.state.forces[:2] = 5.0
     obs, state = env.restart(torch.tensor([True, False, True]))
+    assert env.state.contact_force[:2, 0, 0].tolist() == [0.0, 5.0]
     assert env._episode.tolist() == [1, 0, 1]
     assert env._steps.tolist() == [0, twin.decision_period, 0]
     assert not torch.equal(obs[0], step.obs[0])
@@ -122,6 +125,8 @@ def test_a_goal_from_outside_moves_in_chosen_worlds_and_pays_nothing_by_itself()
         env.set_goal([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mask must be"):
         env.set_goal(torch.zeros(env.num_envs, 2), torch.ones(1, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"must be 2 booleans, not \(2,\) of torch.float32"):
+        env.set_goal(torch.zeros(2, 2), torch.ones(2))
     unknown = torch.full((env.num_envs, 2), torch.nan)
     with pytest.raises(ValueError, match="goal must be finite"):
         env.set_goal(unknown)

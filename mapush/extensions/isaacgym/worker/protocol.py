@@ -17,7 +17,7 @@ _LONGEST = 1 << 28  # bytes of a message
 
 
 class Sizes(NamedTuple):
-    """Number of worlds, and of a world's coordinates, in MuJoCo's names."""
+    """Sizes of the shared arrays: the worlds, and the numbers of one world, in MuJoCo's names."""
 
     num_envs: int
     nq: int

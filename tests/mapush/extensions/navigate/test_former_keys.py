@@ -15,6 +15,7 @@ TASK = {"name": "go1push_upper"}
 @pytest.mark.parametrize(
     ("key", "default", "other"),
     [
+        ("look_ahead", 2.0, 3.0),
         ("narrow_cost", 3.0, 1.3),
         ("map_scale", 0.05, 0.1),
         ("failures_end", True, False),
