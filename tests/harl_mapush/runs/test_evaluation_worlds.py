@@ -250,6 +250,13 @@ def test_what_the_worlds_hold_in_words(team: str, suite: str | None, words: str)
     assert evaluation_worlds.in_words(cfg, suite) == f"{words}\n"
 
 
+def test_drawn_shapes_in_words_unless_a_range_of_forces_is_set() -> None:
+    task = {"name": "go1push_mid", "shapes": "drawn", "observation": "sets"}
+    cfg, _ = config.resolve({"task": task}, {})
+    words = "worlds: 2 robots, drawn shapes of 2 to 20 kg, sliding at 3 to 108 N\n"
+    assert evaluation_worlds.in_words(cfg, None) == words
+
+
 def test_settings_that_do_nothing_are_not_among_the_differences() -> None:
     folder = checkpoint.resolve("pretrained:any")
     cfg = evaluation_worlds.settings(folder, config.load_suite("team2").worlds)
