@@ -271,7 +271,7 @@ def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
     for kinds in (DIRECTIONS, PARTS):
         parts = torch.stack([_of_robots(sums, kind) for kind in kinds])
         for kind, part in zip(kinds, parts, strict=True):
-            ratios[f"push_{kind}_share"] = _ratio(part, parts.sum(dim=0))
+            ratios[f"push_{kind}_share"] = _ratio(part, parts)
     return ratios
 
 

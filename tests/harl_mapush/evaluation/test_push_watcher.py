@@ -101,6 +101,7 @@ def test_times_over_the_ends_of_control_steps() -> None:
     assert totals.team[:, 0].tolist() == pytest.approx([7 * DT, 2 * DT, 10 * DT])
     assert metrics["simultaneous_share"] == pytest.approx(2 / 7)
     assert metrics["touch_share_of_phase_agent0"] == pytest.approx(7 / 10)
+    assert metrics["touch_share_of_phase_agent1"] == pytest.approx(2 / 10)
     assert metrics["touch_share_of_phase"] == pytest.approx((7 + 2) / (10 + 10))
 
 

@@ -79,6 +79,8 @@ def test_actions_are_those_of_present_agents(env) -> None:
     env.reset()
     with pytest.raises(ValueError, match="agent_1 has none"):
         env.step({"agent_0": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"agent_1 must have the shape \(3,\), not \(1,\)"):
+        env.step({"agent_0": np.zeros(3), "agent_1": np.zeros(1)})
     while env.agents:
         env.step({name: np.zeros(3) for name in env.agents})
     with pytest.raises(RuntimeError, match=r"the episode is over; call reset\(\)"):
