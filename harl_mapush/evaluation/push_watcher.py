@@ -84,7 +84,7 @@ class PushTotals:
         limit = math.cos(NOSE_ANGLE) * magnitude
         is_ahead = along >= limit
         is_back = along <= -limit
-        directions = torch.stack((is_ahead, ~is_ahead & ~is_back, is_back & ~is_ahead))
+        directions = torch.stack((is_ahead, ~(is_ahead | is_back), is_back))
 
         parts = length(part_force).permute(3, 0, 1, 2)
         added = torch.stack((useful, is_pushing.float())).sum(dim=1)
