@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from harl_mapush.config import RunCfg
 from harl_mapush.parts import Parts
 from harl_mapush.process import say
-from harl_mapush.runs import checkpoint, exported, init_from, named_files, resume, run_folder
+from harl_mapush.runs import checkpoint, exported, init_from, named_files, run_folder
 from harl_mapush.runs.record import RunRecord
 from harl_mapush.runs.resume import SavedRun
 from harl_mapush.trainer import Trainer
@@ -59,10 +59,13 @@ class Start(NamedTuple):
             stack.enter_context(run_folder.locked(self.folder))
 
     def read_state(self) -> dict[str, Any] | None:
-        """Return the saved state. None: the run has none."""
+        """Return the saved state on the CPU. None: the run has none.
+
+        Raises ConfigError for a damaged state.
+        """
         if self.saved is None or self.saved.folder is None:
             return None
-        return resume.read(self.saved)
+        return checkpoint.read_training_state(self.saved.folder)
 
     def load(
         self, trainer: Trainer, num_agents: int, algorithm: Any, state: dict[str, Any] | None

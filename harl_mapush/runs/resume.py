@@ -109,20 +109,6 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
     return new, notices + _notices(saved, new, changed)
 
 
-def read(saved: SavedRun) -> dict[str, Any]:
-    """Read the saved state onto the CPU.
-
-    Raises ConfigError for a damaged state, or another checkpoint's.
-    """
-    assert saved.folder is not None
-    state = checkpoint.read_training_state(saved.folder)
-    iteration = state.get("iteration")
-    if not isinstance(iteration, int) or iteration < 1 or saved.env_steps % iteration:
-        detail = f"iteration {iteration!r} at {saved.env_steps} env steps"
-        raise checkpoint.damaged_state(saved.folder, detail)
-    return state
-
-
 def _newest(run: Path) -> tuple[SavedRun, list[str]]:
     skipped: list[str] = []
     for env_steps, folder in run_folder.checkpoints(run):

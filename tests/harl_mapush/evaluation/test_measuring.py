@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused_in_one_line(words: str, message: str, capsys)
 def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(
     tmp_path, monkeypatch, capsys
 ) -> None:
-    rates = {"100": 0.5, "300": 0.9, "200": 0.7}
+    rates = {"100": 0.9, "300": 0.9, "200": 0.7}  # of equals the later counts
     for name in rates:
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     measured_requests = []

@@ -113,6 +113,9 @@ def test_conditions_change_the_worlds_of_another_suite(monkeypatch) -> None:
     assert [cfg.task.success_rest_s for cfg in measured] == [2.0] * 4
     assert (heavy.env.randomize.object_mass, apart.env.randomize.object_mass) == (2.0, 1.0)
     assert within.task.spawn == "separated"
+    same = ["mass x2", "--set", "env.randomize.object_mass=2"]
+    assert test.main([*words, *same]) == 0
+    assert measured[-1] == heavy
 
 
 def test_a_suite_of_ones_own_has_conditions_in_every_file(tmp_path, capsys) -> None:
@@ -159,6 +162,14 @@ def test_the_strict_suite_continues_after_success(tmp_path) -> None:
     suite = config.measured_suite("go1push_mid", "strict")
     assert suite.worlds["task"]["success_ends"] is False
     assert suite.worlds["task"]["success_radius"] == 1.0  # of the default suite
+
+
+def test_one_robot_is_not_compared_with_none(tmp_path, capsys) -> None:
+    suite = tmp_path / "alone.yaml"
+    suite.write_text("policies: [one_fewer]\nenv: {num_agents: 1}\n")
+    words = ["--policy", "scripted_team", "--suite", str(suite), "--num_episodes", "1"]
+    assert test.main([*words, "--device", "cpu", "--set", "task.episode_length_s=0.2"]) == 0
+    assert "one_fewer" not in capsys.readouterr().out
 
 
 @pytest.mark.compared

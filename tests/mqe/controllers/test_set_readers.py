@@ -97,12 +97,13 @@ def test_a_vector_without_sets_stays_as_it_is():
 
 def test_a_pool_is_the_mean_and_the_maximum_of_the_entities_that_are_there():
     torch.manual_seed(0)
-    pool = Pool(3, 4)
+    pool = Pool(3, 16)
     entities = torch.randn(5, 3)
     entities[:, 0] = 1.0
     entities[2:] = 0.0
     encoded = pool.encoder(entities[:2])
     expected = torch.cat((encoded.mean(dim=0), encoded.amax(dim=0)))
+    assert int((expected > 0.0).sum()) > 8
     torch.testing.assert_close(pool(entities), expected)
 
 
