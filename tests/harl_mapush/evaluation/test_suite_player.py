@@ -164,6 +164,7 @@ def test_the_strict_suite_continues_after_success(tmp_path) -> None:
     assert suite.worlds["task"]["success_radius"] == 1.0  # of the default suite
 
 
+@pytest.mark.compared
 def test_one_robot_is_not_compared_with_none(tmp_path, capsys) -> None:
     suite = tmp_path / "alone.yaml"
     suite.write_text("policies: [one_fewer]\nenv: {num_agents: 1}\n")
