@@ -4,6 +4,8 @@ broken step.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from harl_mapush.learning.off_policy.replay_buffer import (
@@ -63,9 +65,10 @@ def test_the_newest_decision_ends_the_sum_also_where_the_ring_has_come_round():
 
 def test_a_time_out_bootstraps_from_the_true_last_state_and_a_termination_does_not():
     for flag, discount in (("done", 0.25), ("terminated", 0.0)):
+        ended: Any = {flag: [True, False]}
         steps = [
             transition(0),
-            transition(1, **{flag: [True, False]}),
+            transition(1, **ended),
             transition(2),
             transition(3),
         ]

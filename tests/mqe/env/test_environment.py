@@ -1,5 +1,6 @@
 """The environment: latched endings, resets, broken worlds, exact continuation, statistics."""
 
+# pyright: reportAttributeAccessIssue=false
 import math
 import os
 

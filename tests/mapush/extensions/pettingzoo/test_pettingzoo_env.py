@@ -109,7 +109,7 @@ def test_a_reset_amid_an_episode_begins_the_next(env) -> None:
 
 
 def test_the_task_has_a_module_by_pettingzoos_names() -> None:
-    from mapush import push_v0
+    from mapush import push_v0  # pyright: ignore[reportAttributeAccessIssue]
 
     env = push_v0.parallel_env(settings=SETTINGS)
     assert env.metadata["name"] == "go1push_mid"
