@@ -181,8 +181,6 @@ class World:
         rotation = self.data.xmat[self.object].reshape(3, 3)[:2, :2]
         points = pos["object"] + self.outline @ rotation.T
         pos |= {f"outline{k}": point for k, point in enumerate(points)}
-        friction = self.model.pair_friction[self.model.pair("object/0-floor").id, 0]
-        load = friction * self.model.body_mass[self.object] * 9.81 / 100.0  # [100 N]
         rows = []
         for i, robot in enumerate(self.names):
             # A set's other robots; there may be room for more of them.
@@ -193,8 +191,15 @@ class World:
             velocity = {f"own_velocity_{k}": value for k, value in enumerate(self.velocity(i))}
             of_object = self._ahead_and_left(i, int(self.model.body_dofadr[self.object]))
             known = velocity | dict(zip(("object_vx", "object_vy"), of_object, strict=True))
-            rows.append(self._seen(names[i], robot, seen_pos, seen_yaw, known | {"load": load}))
+            known["load"] = self.load
+            rows.append(self._seen(names[i], robot, seen_pos, seen_yaw, known))
         return np.array(rows)
+
+    @property
+    def load(self) -> float:
+        """Return the push that slides the object [100 N]."""
+        friction = self.model.pair_friction[self.model.pair("object/0-floor").id, 0]
+        return friction * self.model.body_mass[self.object] * 9.81 / 100.0
 
     def outcome(self, step: int) -> str | None:
         """Return the episode's ending after control step ``step``, or None. Call it after every

@@ -84,6 +84,7 @@ class SeenWorld(World):
                 self._sensors[i].memory = recording
                 self._view.messages = None  # one episode
             self._sensors[i].memory.goal = tuple(self.goal[:2])
+            self._sensors[i].memory.load = self.load
 
     def observations(self, names: list[list[str]]) -> np.ndarray:
         """Return each robot's observation (A, O) after a control step."""

@@ -43,7 +43,7 @@ class Bridge:
         i = names.index(robot)
         self.others = [names[i - k] for k in range(1, len(names))]
         self.period = 1.0 / contract["rates"]["decision_hz"]
-        self._memory = Memory(self.others, contract["senses"].get("memory_time", 5.0))
+        self.memory = Memory(self.others, contract["senses"].get("memory_time", 5.0))
         inputs = contract["models"][f"actor_agent{i}.onnx"]["inputs"]
         self._inputs = inputs["obs"]["names"]
         # The memory of a recurrent actor, zeros at the start
@@ -57,15 +57,15 @@ class Bridge:
         """Take a message. Raise KeyError for an unknown topic."""
         time = _seconds(message["header"]["stamp"])
         if topic == "odom":
-            self._memory.move(time, _planar(message["pose"]["pose"]))
+            self.memory.move(time, _planar(message["pose"]["pose"]))
         elif topic == "goal_pose":
             x, y, _ = _planar(message["pose"])
-            self._memory.goal = (x, y)
+            self.memory.goal = (x, y)
         elif topic.removeprefix(DETECTIONS) in ("object", *self.others):
-            self._memory.detect(time, {topic.removeprefix(DETECTIONS): _planar(message["pose"])})
+            self.memory.detect(time, {topic.removeprefix(DETECTIONS): _planar(message["pose"])})
         elif topic == "outline":
             points = enumerate(message["poses"])
-            self._memory.outline = {f"outline{k}": _planar(pose) for k, pose in points}
+            self.memory.outline = {f"outline{k}": _planar(pose) for k, pose in points}
         else:
             raise KeyError(topic)
 
@@ -74,9 +74,9 @@ class Bridge:
 
         It is 0 without a goal or an odometry.
         """
-        if not self._memory.is_ready:
+        if not self.memory.is_ready:
             return np.zeros(3)
-        obs = self._memory.numbers(self._inputs, time)[None].astype(np.float32)
+        obs = self.memory.numbers(self._inputs, time)[None].astype(np.float32)
         command, *hidden = self._actor.run(None, {"obs": obs, **self._hidden})
         self._hidden = dict(zip(self._hidden, hidden, strict=True))
         return command[0]
@@ -147,9 +147,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="what mapush export wrote")
     parser.add_argument("--robot", default="robot0")
+    parser.add_argument("--load", type=float, help="push that slides the object [N]")
     parser.add_argument("--messages", type=Path, help="recorded messages, one JSON object a line")
     arguments = parser.parse_args()
     bridge = Bridge(arguments.folder, arguments.robot)
+    if arguments.load is not None:
+        bridge.memory.load = arguments.load / 100.0
     if arguments.messages is None:
         spin(bridge)
         return 0

@@ -65,6 +65,15 @@ def test_a_robots_velocity_is_that_of_its_odometry() -> None:
     assert memory.numbers(names, 0.2).tolist() == pytest.approx([0.3, -0.03, 0.5], abs=0.01)
 
 
+def test_a_robot_is_told_the_push_that_slides_the_object() -> None:
+    memory = Memory([])
+    memory.move(0.0, (0.0, 0.0, 0.0))
+    with pytest.raises(SystemExit, match="say --load"):
+        memory.numbers(["load"], 0.0)
+    memory.load = 0.85
+    assert memory.numbers(["load"], 0.0) == [0.85]
+
+
 def test_an_unknown_input_ends_the_program() -> None:
     memory = Memory([])
     memory.move(0.0, (0.0, 0.0, 0.0))
@@ -216,6 +225,6 @@ def test_the_bridge_reads_what_a_simulated_robot_recorded(bridge, tmp_path: Path
     names = [name.replace("outline0", "outline3") for name in bridge._inputs]
     expected = memory.numbers(names, time)
     np.testing.assert_allclose(command, expected[:3], atol=1e-6)
-    numbers = bridge._memory.numbers(bridge._inputs, time)
+    numbers = bridge.memory.numbers(bridge._inputs, time)
     np.testing.assert_allclose(numbers, expected, atol=1e-6)
     assert numbers[4] == 1.0
