@@ -81,9 +81,8 @@ class OnboardCfg:
 
     def __post_init__(self) -> None:
         check_ranges(self, "task.senses")
-        latest = bounds(self.latency)[1]
-        if self.memory_time <= latest:
+        if self.memory_time <= bounds(self.latency)[1]:
             raise ConfigError(
-                f"task.senses.memory_time: detections arrive up to {latest:g} s late, forgotten "
-                f"after {self.memory_time:g} s; say {10.0 * latest:g}"
+                "task.senses.memory_time: detections arrive later than that; say 5, or lower "
+                "task.senses.latency"
             )

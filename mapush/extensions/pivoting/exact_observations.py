@@ -42,7 +42,6 @@ class ExactObservations:
         self.states = task.terms.state
         worlds = task.terms.observations.worlds._replace(cfg=cfg)
         self._terms = push_terms(cfg, task.constants, worlds).observations
-        self._num_agents = task.num_agents
         self.size = self._terms.size
         self.names = self._terms.number_names(names_of_others(0, task.num_agents))
         first = task.obs_names(0).index("object_x")
@@ -54,7 +53,7 @@ class ExactObservations:
 
     def __call__(self, state: Tensor) -> Tensor:
         """Return the observations (B, A, O) in states (B, 1, S)."""
-        num_agents = self._num_agents
+        num_agents = self._constants.num_agents
         parts = self.states.split(state[:, 0])
 
         # The critic's frame: origin at the object, x axis to the goal
