@@ -127,7 +127,8 @@ def test_the_onboard_example_knows_what_its_sensors_see(exported, monkeypatch) -
     senses = {"field_of_view": 6.2832, "sight": (0.0, 50.0), "memory_time": 5.0}
     view = SimpleNamespace(**senses, seed=0, messages=None)
     world = onboard_team.SeenWorld(exported, contract, view)
-    names = [[*of_robot, "object_age"] for of_robot in exported_team.Team(exported, contract).names]
+    trained = exported_team.Team(exported, contract).names
+    names = [[*of_robot, "load", "object_age"] for of_robot in trained]
     true_names = [of_robot[:-1] for of_robot in names]
     starts = dict(np.load(exported / "starts.npz"))
     world.begin({name: values[1] for name, values in starts.items()})
@@ -156,6 +157,7 @@ def follow_the_environment(exported: Path, cfg: config.RunCfg, folder: Path) -> 
     obs, _ = env.reset()
     np.testing.assert_array_equal(world.data.qpos, env.sim.data.qpos[1])
     np.testing.assert_allclose(world.observations(other.names), obs[1], atol=FEW_STEPS)
+    np.testing.assert_allclose(100.0 * world.load, env.task.constants.load[-1], rtol=1e-4)
     for _ in range(4):
         obs = env.step(team(obs)).obs
         for _ in range(5):

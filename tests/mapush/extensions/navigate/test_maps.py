@@ -53,6 +53,14 @@ def test_a_family_draws_maps_with_room(family, name, benchmarks):
         check_map(arena_map, room, family)
 
 
+@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("family", ["gate", "across"])
+def test_maps_with_one_wall_have_room_for_every_object(family, name, benchmarks):
+    room = room_of(OBJECTS[name])
+    for arena_map in draw_maps(family, 3, 5, room):
+        check_map(arena_map, room, family)
+
+
 @pytest.mark.parametrize("family", PUBLISHED)
 def test_the_maps_of_a_suite_stay_those_that_were_published(family: str, benchmarks) -> None:
     maps = draw_maps(family, 2026, 300, room_of(OBJECTS["cuboid"]))

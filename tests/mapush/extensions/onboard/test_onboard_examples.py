@@ -207,6 +207,15 @@ def test_the_bridge_stands_without_a_goal(bridge) -> None:
     assert "rclpy" not in sys.modules
 
 
+def test_the_bridge_is_told_a_push_in_newton(bridge, tmp_path: Path, monkeypatch) -> None:
+    spun: list[ros2_bridge.Bridge] = []
+    monkeypatch.setattr(ros2_bridge, "spin", spun.append)
+    words = ["ros2_bridge.py", str(tmp_path), "--robot", "robot1", "--load", "85"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert ros2_bridge.main() == 0
+    assert spun[0].memory.load == 0.85
+
+
 def test_the_bridge_reads_what_a_simulated_robot_recorded(bridge, tmp_path: Path) -> None:
     from onboard_team import Recording
 
