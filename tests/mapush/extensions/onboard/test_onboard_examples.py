@@ -1,5 +1,7 @@
 """The examples of an exported onboard team: memory, sensor and ROS 2 bridge."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import json
