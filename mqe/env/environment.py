@@ -177,18 +177,18 @@ class MultiAgentEnv:
             self._steps.copy_(self._ages())
         return self._observe(self.state, self._memory)
 
-    def restart(self, mask: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Start a new episode in the worlds ``mask`` (N,). Return all worlds' obs (N, A, O) and
-        critic state.
+    def restart(self, mask: Tensor, was_reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Start a new episode in the worlds ``mask`` (N,) bool. Return all worlds' obs (N, A, O)
+        and critic state.
 
-        An episode not yet begun stays, since the last step has reset its world already. Worlds of
-        ``known`` (N,) draw a new episode even so. Episodes cut off here do not enter the
-        statistics. Call ``reset`` before.
+        An episode not yet begun stays, since the last step has reset its world already. But worlds
+        of ``was_reset`` (N,) bool, which the caller has reset since, draw another one. Episodes cut
+        off here do not enter the statistics. Call ``reset`` before.
         """
         self.check_open()
         has_begun = self._steps > 0
-        if known is not None:
-            has_begun |= known
+        if was_reset is not None:
+            has_begun |= was_reset
         mask = mask & has_begun
         forces = self.state.forces.masked_fill(mask.unsqueeze(1), 0.0)
         self._start_episodes(mask)

@@ -47,7 +47,7 @@ class PlacedEnv:
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         return self._obs, self._state
 
-    def restart(self, mask: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def restart(self, mask: Tensor, was_reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._obs, self._state
 
     def step(self, actions: Tensor) -> TimeStep:
