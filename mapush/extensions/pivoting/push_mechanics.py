@@ -103,8 +103,8 @@ def sides(obj: ObjectCfg, margin: float = MARGIN) -> Pushes:
 
 
 def least_force(obj: ObjectCfg, pushes: Pushes) -> LeastPush:
-    """Return the least total push by equally strong robots at given positions for moving the
-    object.
+    """Return the least total push [N] for moving the object, by equally strong robots that all
+    stand where ``pushes`` are.
     """
 
     def chosen(powers: Array) -> Array:

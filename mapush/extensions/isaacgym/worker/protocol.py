@@ -48,7 +48,7 @@ def layout(sizes: Sizes, dtype: str) -> np.dtype:
 
 
 def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Return the arrays in the shared memory."""
+    """Return the arrays of ``layout`` by name, in the shared memory with the descriptor ``fd``."""
     kind = layout(sizes, dtype)
     record = np.frombuffer(mmap.mmap(fd, kind.itemsize), kind)
     return {name: record[name][0] for name in kind.names or ()}
