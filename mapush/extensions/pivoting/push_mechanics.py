@@ -103,7 +103,7 @@ def sides(obj: ObjectCfg, margin: float = MARGIN) -> Pushes:
 
 
 def least_force(obj: ObjectCfg, pushes: Pushes) -> LeastPush:
-    """Return the least total push [N] for moving the object, by equally strong robots that all
+    """Return the least total push for moving the object, by equally strong robots that all
     stand where ``pushes`` are.
     """
 
