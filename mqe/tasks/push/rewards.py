@@ -163,8 +163,8 @@ REWARDS.update(
             "N s",
         ),
         "impulse_in_concert": RewardTerm(
-            "the same times the fourth power of the sum of all pushes over the sum of their sizes",
-            lambda step: step.push_ahead * step.push_concert**4 * STEP_DT,
+            "the same times the square of the sum of all pushes over the sum of their sizes",
+            lambda step: step.push_ahead * step.push_concert.square() * STEP_DT,
             "N s",
         ),
         "impulse_astray": RewardTerm(

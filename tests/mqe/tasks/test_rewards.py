@@ -145,7 +145,7 @@ def test_impulses_ahead_and_astray_go_by_the_nose() -> None:
     assert term("impulse_ahead", step) == pytest.approx([5.0 * 0.6 * 0.02, 0.0])
     assert term("impulse_astray", step) == pytest.approx([0.0, 5.0 * 0.02])
     # The pushes add up to (3, 9), of 5 + 5 N.
-    assert term("impulse_in_concert", step) == pytest.approx([5.0 * 0.6 * 0.90**2 * 0.02, 0.0])
+    assert term("impulse_in_concert", step) == pytest.approx([5.0 * 0.6 * 0.90 * 0.02, 0.0])
     nothing = features(changed(STATE, contact_force=torch.zeros(1, 2, 3)))
     assert term("impulse_astray", nothing) == [0.0, 0.0]
     assert term("impulse_in_concert", nothing) == [0.0, 0.0]
