@@ -156,11 +156,8 @@ def _check_mode(arguments: Any) -> None:
     flags_of = {"viewer": VIEWER, "calculator": command.FLAGS}
     other = "viewer" if arguments.mode == "calculator" else "calculator"
     for flag in flags_of[other]:
-        value = getattr(arguments, flag)
-        if value is not None:
-            raise ConfigError(
-                f"--{flag} {value!r} belongs to --mode {other}, not to --mode {arguments.mode}"
-            )
+        if getattr(arguments, flag) is not None:
+            raise ConfigError(f"--{flag} belongs to --mode {other}, not to --mode {arguments.mode}")
 
 
 def _check_viewer(arguments: Any) -> None:

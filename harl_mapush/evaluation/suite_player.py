@@ -79,7 +79,7 @@ class Player:
             compared[policy] = {key: metrics[key] for key in keys if key in metrics}
             label = f"{policy}, on the same starts"
             count = metrics["num_episodes"]
-            say(f"{label:<40}{with_interval(metrics, name)}, n = {count}")
+            say(f"{label:<39} {with_interval(metrics, name)}, n = {count}")
         return compared
 
     def _policies(self, request: Request) -> list[str]:

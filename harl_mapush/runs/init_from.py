@@ -98,12 +98,17 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
     folder = resolve(what)
     learned = config.resolve(checkpoint.read_config(folder), {})[0]
     team_size = checkpoint.format_of(folder).num_agents(folder)
-    fits = _shares(cfg) and evaluation_worlds.acts_in_teams_of(learned, num_agents)
-    if team_size != num_agents and not fits:
+    is_for_any_team = evaluation_worlds.acts_in_teams_of(learned, num_agents)
+    if team_size != num_agents and not (is_for_any_team and _shares(cfg)):
+        advice = "use --set algorithm.share_param=true"
+        if not is_for_any_team:
+            advice = (
+                f"train such a team with --num_agents {team_size} and its --object, or start from "
+                "another checkpoint"
+            )
         raise ConfigError(
-            f"{KEY}: {what} has actors of {team_size} robots, and this run has {num_agents}; train "
-            f"such a team with --num_agents {team_size} and its --object, or start from "
-            "another checkpoint"
+            f"{KEY}: {what} has actors of {team_size} robots, and this run has {num_agents}; "
+            f"{advice}"
         )
     if _shares(cfg) and not _actors_are_equal(folder, team_size):
         raise ConfigError(
