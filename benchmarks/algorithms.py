@@ -7,6 +7,7 @@ the runs,
 
 - ``algorithms.json``: success by step and seed, in the format of marl-eval (Gorsane et al., 2022),
 - ``algorithms.md``: tables by algorithm, and for pairs the probability of improvement,
+- ``tasks.png``: success in training against env steps, a panel for each task,
 - ``TASK.png``, ``TASK_training.png``: success against env steps and wall clock, by the test and in
   the last 1,000 training episodes,
 - ``TASK_profile.png``: the fraction of runs above every level of success.
@@ -37,8 +38,8 @@ from who_wins import SUCCESS, TABLE, draw, read
 
 from harl_mapush.runs import run_folder
 from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
-from mapush.extensions.report.figure_style import figure_style, panels
-from mapush.extensions.report.run_logs import Curve, Group, RunLog
+from mapush.extensions.report.figure_style import COLORS, figure_style, panels
+from mapush.extensions.report.run_logs import Curve, Group, RunLog, band
 from mapush.extensions.sweep.child import wait_until_saved
 from mqe.config import load_yaml
 
@@ -49,7 +50,7 @@ NUM_PROFILE_POINTS = 51
 FEWEST_RUNS = 2  # of a task, for an interval and for a comparison of two algorithms
 TRAINING = "mapush/success_rate"  # of the last 1,000 training episodes
 # Metrics of the records, with their curves and the most points of each
-METRICS = (("success_rate", SUCCESS, 100), ("training_success", TRAINING, 12))
+METRICS = (("success_rate", SUCCESS, 100), ("training_success", TRAINING, 6))
 
 P_VALUE = 0.05  # largest of a difference in bold
 # Pairs of algorithms that differ in one rule
@@ -421,7 +422,7 @@ def all_tasks_table(runs: Mapping[str, Sequence[Group]]) -> str:
     for name, values in _of_all_tasks(shared).items():
         strata = [stratum[None] for stratum in values]
         rows.append((name.upper(), f"{values[0].size}", _mean_and_interval(strata)))
-    return _table(("", f"seeds of {' and '.join(runs)}", "success (95 %)"), rows)
+    return _table(("", f"seeds of {', '.join(runs)}", "success (95 %)"), rows)
 
 
 def contrast_table(runs: Mapping[str, Sequence[Group]]) -> str:
@@ -494,25 +495,55 @@ def health_table(algorithms: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def hours_table(runs: Mapping[str, Sequence[Group]]) -> str:
-    """Return the number of runs of each task, their env steps and their hours."""
+    """Return each task's runs: their number, env steps and minutes of one, env steps and hours of
+    all.
+    """
     rows = []
     for task, task_groups in runs.items():
         ends = [log.curves[SUCCESS] for group in task_groups for log in group.runs]
-        env_steps = sum(curve.env_steps[-1] for curve in ends) / 1e6
-        hours = sum(curve.seconds[-1] for curve in ends) / 3600.0
-        rows.append((task, f"{len(ends)}", f"{env_steps:.0f} M", f"{hours:.1f}"))
-    return _table(("task", "runs", "env steps", "hours of runs"), rows)
+        env_steps = [curve.env_steps[-1] / 1e6 for curve in ends]
+        minutes = [curve.seconds[-1] / 60.0 for curve in ends]
+        budgets = ", ".join(f"{value:g}" for value in sorted({_rounded(x) for x in env_steps}))
+        rows.append(
+            (
+                task,
+                f"{len(ends)}",
+                f"{budgets} M",
+                f"{np.median(minutes):.1f}",
+                f"{_rounded(sum(env_steps)):g} M",
+                f"{sum(minutes) / 60.0:.1f}",
+            )
+        )
+    head = ("task", "runs", "env steps of a run", "minutes", "env steps", "hours of runs")
+    return _table(head, rows)
 
 
 def trials_table(runs: Mapping[str, Sequence[Group]]) -> str:
-    """Return a row for each algorithm with each seed's success in training, by task."""
+    """Return a row for each algorithm: the setting that its trials vary, its values, and each
+    seed's success in training, by trial.
+    """
+    spec = load_yaml(SPEC.with_name("tuning.yaml"))
     cells: dict[str, list[str]] = {}
     for task_groups in runs.values():
         for group in task_groups:
             values = [log.curves[TRAINING].values[-1] for log in group.runs]
             seeds = ", ".join(f"{value:.2f}" for value in values)
-            cells.setdefault(group.name.upper(), []).append(seeds)
-    return _table(("", *runs), [(name, *values) for name, values in cells.items()])
+            cells.setdefault(group.name, [_trials(spec, group.name)]).append(seeds)
+    rows = [(name.upper(), *values) for name, values in cells.items()]
+    return _table(("", "setting", *runs), rows)
+
+
+def _trials(spec: Mapping[str, Any], algorithm: str) -> str:
+    """Return the first setting in which an algorithm's trials differ, with its values."""
+    (family,) = (
+        name for name, family in spec["families"].items() if algorithm in family["algorithms"]
+    )
+    budgets = [task["budgets"][family] for task in spec["tasks"].values()]
+    for key in budgets[0]:
+        values = [budget[key] for budget in budgets]
+        if len(set(values)) > 1:
+            return f"`{key}`: {', '.join(f'{value:g}' for value in values)}"
+    raise ValueError(f"the trials of {algorithm} are equal")
 
 
 def _at(place: float, places: np.ndarray, values: np.ndarray) -> float:
@@ -560,9 +591,14 @@ def _by_million(log: RunLog) -> dict[float, float]:
     """Return a run's success by million env steps, whole ones above one."""
     curve = log.curves[SUCCESS]
     return {
-        round(env_steps / 1e6) or round(env_steps / 1e6, 2): float(value)
+        _rounded(env_steps / 1e6): float(value)
         for env_steps, value in zip(curve.env_steps, curve.values, strict=True)
     }
+
+
+def _rounded(millions: float) -> float:
+    """Return whole millions, or two decimals below one."""
+    return round(millions) if millions >= 1.0 else round(millions, 2)
 
 
 def _best_first(task_groups: Sequence[Group]) -> list[Group]:
@@ -590,6 +626,28 @@ def draw_profile(task_groups: Sequence[Group]) -> Any:
     return figure
 
 
+def draw_tasks(runs: Mapping[str, Sequence[Group]]) -> Any:
+    """Draw each task's success in training against env steps, within ``figure_style``."""
+    figure, axes = panels(len(runs), 3, 3.0, 2.2)
+    colors: dict[str, int] = {}
+    for panel, (task, task_groups) in zip(axes, runs.items(), strict=False):
+        for group in task_groups:
+            drawn = band(group, TRAINING, "env_steps") or band(group, SUCCESS, "env_steps")
+            assert drawn is not None
+            k = colors.setdefault(group.name, len(colors))
+            style = "-" if k < len(COLORS) else "--"
+            x = drawn.x / 1e6
+            panel.plot(x, drawn.mean, style, color=f"C{k}", label=group.name)
+            panel.fill_between(x, drawn.low, drawn.high, color=f"C{k}", alpha=0.15, linewidth=0)
+        panel.set(title=task, xlabel="env steps [million]", xlim=(0, None), ylim=(0, 1))
+    handles = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=5)
+    return figure
+
+
 def write(out: Path, records: Records) -> None:
     """Write the JSON, the tables and figures for each task."""
     runs = read_groups(records)
@@ -597,6 +655,8 @@ def write(out: Path, records: Records) -> None:
     lines = json.dumps(records, separators=(",", ":")).replace('"seed_', '\n"seed_')
     (out / "algorithms.json").write_text(lines + "\n")
     (out / "algorithms.md").write_text(markdown(runs))
+    with figure_style():
+        draw_tasks(runs).savefig(out / "tasks.png")
     for task, task_groups in runs.items():
         with figure_style():
             draw(task_groups).savefig(out / f"{task}.png")

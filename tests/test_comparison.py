@@ -70,7 +70,7 @@ def test_means_at_equal_env_steps_and_minutes_end_with_the_shortest_run(
     table = comparison.equal_table(runs).splitlines()
     assert table[0] == "|  | box: 2 M | 3.0 min |"
     assert table[2:] == ["| A | 0.40 | 0.60 |", "| B | 0.40 | 0.30 |"]
-    assert comparison.hours_table(runs).splitlines()[2] == "| box | 2 | 5 M | 0.1 |"
+    assert comparison.hours_table(runs).splitlines()[2] == "| box | 2 | 2, 3 M | 4.0 | 5 M | 0.1 |"
 
 
 def test_an_improvement_in_both_tasks_is_bold(comparison: ModuleType) -> None:
@@ -122,7 +122,7 @@ def test_the_health_of_runs_is_that_of_all_their_seeds(comparison: ModuleType) -
     assert comparison.health_table({"happo": seeds}).splitlines()[2] == row
 
 
-@pytest.mark.parametrize("name", ["algorithms", "cores"])
+@pytest.mark.parametrize("name", ["algorithms", "cores", "leader"])
 def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(
     name: str, comparison: ModuleType, tmp_path: Path
 ) -> None:
@@ -168,8 +168,9 @@ def test_trials_have_a_column_each_with_every_seed_in_training(comparison: Modul
         seed["step_0"]["training_success"] = [value]
     records = {"mapush": {trial: {"happo": seeds} for trial in ("half", "family")}}
     table = comparison.trials_table(comparison.read_groups(records))
-    assert table.splitlines()[0] == "|  | half | family |"
-    assert table.splitlines()[2] == "| HAPPO | 0.30, 0.40 | 0.30, 0.40 |"
+    assert table.splitlines()[0] == "|  | setting | half | family |"
+    setting = "`algorithm.desired_kl`: 0.01, 0.02, 0.04"
+    assert table.splitlines()[2] == f"| HAPPO | {setting} | 0.30, 0.40 | 0.30, 0.40 |"
 
 
 def plan(folder: Path) -> Path:

@@ -47,7 +47,7 @@ NOT_RUN = {
     "mapush train --sim isaacgym": "Isaac Gym",
     "torchrun --nnodes 2": "two machines",
     "python benchmarks/algorithms.py algorithms --devices": "four GPUs",
-    "python benchmarks/algorithms.py OUT --algorithms": "a GPU; test_comparison.py adds HASPO",
+    "python benchmarks/algorithms.py OUT --spec": "minutes; test_comparison.py adds HASPO",
 }
 
 # What the folder of a page has before its first line, made by commands at the same sizes.

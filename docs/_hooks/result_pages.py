@@ -267,16 +267,25 @@ def sizes() -> str:
     return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
 
 
-def algorithms(part: str, task: str = "", files: Sequence[str] = COMPARED) -> str:
-    """Return a table of the comparison of learning algorithms, on one task or over all."""
+def algorithms(part: str, *tasks: str, files: Sequence[str] = COMPARED) -> str:
+    """Return a table of the comparison of learning algorithms, on one task, some or all."""
     sys.path.append(str(RESULTS.parent))
     comparison = importlib.import_module("algorithms")
     records = [json.loads((RESULTS / file).read_text(encoding="utf-8")) for file in files]
     joined = reduce(comparison.join, records)
     if part == "health_table":
-        return comparison.health_table(joined["mapush"][task])
+        return comparison.health_table(joined["mapush"][tasks[0]])
     runs = comparison.read_groups(joined)
-    return getattr(comparison, part)(runs[task] if task else runs)
+    if part == "success_table":
+        return comparison.success_table(runs[tasks[0]])
+    return getattr(comparison, part)({task: runs[task] for task in tasks or runs})
+
+
+def tenth_algorithm() -> str:
+    """Return the rows of the guide's algorithm and of the one that it changes."""
+    head, line, *rows = algorithms("success_table", "cylinder").splitlines()
+    chosen = [row for row in rows if row.startswith(("| HAPPO", "| HASPO"))]
+    return "\n".join((head, line, *chosen))
 
 
 def poses() -> str:
@@ -549,8 +558,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "algorithms": partial(algorithms, "success_table", "box"),
     "algorithms_pairs": partial(algorithms, "pair_table"),
     "algorithms_team2": partial(algorithms, "success_table", "team2"),
-    "algorithms_both": partial(algorithms, "all_tasks_table"),
+    "algorithms_both": partial(algorithms, "all_tasks_table", "box", "team2", "cylinder", "any"),
     "algorithms_cylinder": partial(algorithms, "success_table", "cylinder"),
+    "algorithms_tenth": tenth_algorithm,
+    "algorithms_any": partial(algorithms, "success_table", "any"),
+    "algorithms_pose": partial(algorithms, "success_table", "pose"),
+    "algorithms_five": partial(algorithms, "all_tasks_table", "cylinder", "any"),
+    "algorithms_leader": partial(algorithms, "success_table", "leader", files=("leader.json",)),
     "algorithms_contrasts": partial(algorithms, "contrast_table"),
     "algorithms_equal": partial(algorithms, "equal_table"),
     "algorithms_hours": partial(algorithms, "hours_table"),
