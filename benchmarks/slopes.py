@@ -17,23 +17,10 @@ from harl_mapush.config import load_suite
 from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import merge
-from mqe.env.observer import Observer
 from mqe.registry import make_env
-from mqe.world.state import SceneState
+from mqe.world.geometry import dot
 
 BOUNDS = (0.0, 13.0, 42.0, 90.0, 180.0)  # [degrees] from uphill: force forbids, see least_force.py
-
-
-class Angles(Observer):
-    """Keeps each world's first angle between goal and uphill [degrees]."""
-
-    angles: torch.Tensor | None = None
-
-    def on_control_step(self, state: SceneState, live: torch.Tensor) -> None:
-        """Read the first state."""
-        if self.angles is None:
-            cosine = (state.rows[-3:-1].T * state.goal_direction).sum(dim=1)
-            self.angles = (cosine / state.rows[-3:-1].norm(dim=0)).acos().rad2deg()
 
 
 def main() -> None:
@@ -64,18 +51,20 @@ def main() -> None:
     cfg = evaluation_worlds.settings(folder, over, num_envs=arguments.num_envs)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     policy = load_policy(folder, cfg, env)
-    watcher = Angles()
     is_over = torch.zeros(env.num_envs, dtype=torch.bool)
     succeeded = torch.zeros(env.num_envs, dtype=torch.bool)
-    with env.observed_by(watcher), torch.no_grad():
+    with torch.no_grad():
         obs = env.reset()[0]
+        assert env.scene.against_gravity is not None
+        uphill = torch.nn.functional.normalize(env.scene.against_gravity[:, :2])
+        angles = dot(uphill, env.state.goal_direction).acos().rad2deg()
         while not is_over.all():
             step = env.step(policy(obs))
             obs = step.obs
-            succeeded |= step.terminated.reshape(env.num_envs, -1).all(dim=1) & ~is_over
-            is_over |= step.done.reshape(env.num_envs, -1).all(dim=1)
-    angles = watcher.angles
-    assert angles is not None
+            ended = step.done & ~is_over
+            if ended.any():
+                succeeded |= ended & (env.episode_metrics["success"] > 0.5)
+            is_over |= ended
     row = {"all": [int(succeeded.sum()), env.num_envs]}
     for low, high in zip(BOUNDS, BOUNDS[1:], strict=False):
         within = (angles >= low) & (angles < high)

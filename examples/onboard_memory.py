@@ -25,7 +25,7 @@ class Memory:
         self._slots = {f"teammates{k}": name for k, name in enumerate(others)}
         self._memory_time = memory_time
         self.goal: tuple[float, float] | None = None
-        self.load: float | None = None  # [100 N] push that slides the object, as robots are told
+        self.load: float | None = None  # [100 N] push that slides the object, given
         self._track: deque[tuple[float, Pose]] = deque(maxlen=500)
         self._seen: dict[str, tuple[float, Pose]] = {}
         self.outline: dict[str, Pose] = {}  # points in the object's frame
@@ -78,7 +78,7 @@ class Memory:
             return 1.0
         if name == "load":
             if self.load is None:
-                raise SystemExit("the team is told the push that slides the object; say --load 85")
+                raise SystemExit("say --load 85 if the object slides at 85 N: the team observes it")
             return self.load
         what, _, number = name.partition("_")
         body = self._slots.get(what, what)

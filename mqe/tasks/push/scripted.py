@@ -135,7 +135,7 @@ class ScriptedTeam:
 def columns_of(
     obs_names: Sequence[str], names: Sequence[str], device: torch.device | str
 ) -> Tensor:
-    """Return the columns int64 of the components ``names``, all among ``obs_names``."""
+    """Return the columns (K,) int64 in ``obs_names`` of the K components ``names``."""
     return torch.tensor([obs_names.index(name) for name in names], device=device)
 
 
