@@ -31,11 +31,9 @@ def object_friction_fields(scene: Scene, friction: Tensor) -> WorldFields:
     """Return the fields for the object material's ``friction`` (N,) in each world."""
     touch = robot_object_friction(friction).double()
     floor = object_floor_friction(friction).double()
-    geoms = scene.object_geoms
-    pairs = [scene.model.pair(f"object/{k}-floor").id for k in range(len(geoms))]
     fields = WorldFields(scene, len(friction))
-    fields["geom_friction"][:, geoms, 0] = touch.unsqueeze(1)
-    fields["pair_friction"][:, pairs, :2] = floor.view(-1, 1, 1)
+    fields["geom_friction"][:, scene.object_geoms, 0] = touch.unsqueeze(1)
+    fields["pair_friction"][:, scene.object_floor_pairs, :2] = floor.view(-1, 1, 1)
     return fields
 
 

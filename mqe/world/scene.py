@@ -152,6 +152,12 @@ class Scene:
             names = [f"object/{k}" for k in range(len(self.object.geoms))]
         return [self.model.geom(name).id for name in names]
 
+    @property
+    def object_floor_pairs(self) -> list[int]:
+        """Return the ids of the object's pairs with the floor."""
+        pairs = [self.model.pair(k) for k in range(self.model.npair)]
+        return [pair.id for pair in pairs if pair.name.startswith("object/")]
+
 
 def build_scene(
     num_robots: int,
@@ -491,7 +497,13 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
             condim=3,
             friction=(touch, 0.005, 0.0001),
         )
-        stands_on = name if part.type == "box" else _adapt_cylinder(spec, body, name, part)
+        if part.type == "cylinder":
+            # Several contacts a pair have the normal of the robot's face, however the round side
+            # is turned.
+            spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
+            if obj.is_variable:
+                continue  # The box in it stands on the floor.
+        stands_on = name if part.type == "box" else _add_base(body, name, part)
         spec.add_pair(
             name=f"{name}-floor",
             geomname1=stands_on,
@@ -533,10 +545,8 @@ def _geom(shape: str, size: Sequence[float]) -> tuple[mujoco.mjtGeom, list[float
     return mujoco.mjtGeom.mjGEOM_CYLINDER, [size[0], size[1] / 2, 0.0]
 
 
-def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
-    """Adapt an upright cylinder for pushing. Return its geom on the floor."""
-    # Several contacts a pair have the normal of the robot's face, however the round side is turned.
-    spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
+def _add_base(body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
+    """Add what an upright cylinder stands on. Return its name."""
     # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point
     # depends on the tilt even when that is almost zero, and rounding may put it deep below the
     # floor.

@@ -1,7 +1,7 @@
-"""Objects for single worlds: up to six boxes each, drawn from the seed or held out for tests.
+"""Objects for single worlds: up to three boxes or a disc, drawn from the seed or held out.
 
-All worlds share one model with ``NUM_BOXES`` boxes. Model fields give each world its sizes,
-positions, masses and friction. Missing boxes are shrunk inside the first one.
+All worlds share one model with ``NUM_BOXES`` boxes and a cylinder. Model fields give each world
+its sizes, positions, masses and friction. Missing parts are shrunk inside the first box.
 """
 
 import json
@@ -22,8 +22,9 @@ from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg
 from mqe.world.scene import Scene, with_sliding_force
 from mqe.world.streams import Streams
 
-NUM_BOXES = 6
+NUM_BOXES = 3
 DRAWN = "drawn"
+DISC = "disc"
 HELD_OUT = "held_out"
 HEIGHT = 0.5  # [m] of every box
 # Ranges of drawn shapes
@@ -33,11 +34,11 @@ DRAWN_MASS = (2.0, 20.0)  # [kg]
 ARM = (0.5, 1.2)
 THICKNESS = (0.25, 0.5)
 _SHRUNK = 0.01  # [m] half a side of a box that a shape lacks
+_INSCRIBED = 0.97  # half the diagonal of the box in a disc, over the disc's radius
 MASSES = (0.1, 1000.0)  # [kg] of objects in settings
 _NUM_DRAWN = 7  # family, four lengths, mass, friction
 
-# [m] centre x, y and lengths along x, y; any fifth number is its turn [rad]
-Box = Sequence[float]
+Box = Sequence[float]  # [m] centre x, y and lengths along x, y
 
 
 def _u_shape(a: float, b: float, s: float, t: float) -> list[Box]:
@@ -55,10 +56,9 @@ def _plus(a: float, b: float, s: float, t: float) -> list[Box]:
 
 
 def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
-    """Return a regular polygon of twelve sides: six boxes across it, one for each pair of sides."""
-    diameter = 1.2 + 1.5 * a
-    sizes = (diameter * math.cos(math.pi / 12), diameter * math.sin(math.pi / 12))
-    return [(0.0, 0.0, *sizes, math.pi / 12 * k) for k in (-5, -3, -1, 1, 3, 5)]
+    """Return the box in a disc, on which it stands."""
+    side = _INSCRIBED * (1.2 + 1.5 * a) / math.sqrt(2.0)
+    return [(0.0, 0.0, side, side)]
 
 
 # Boxes of two arms and two thicknesses; the first one's centre is the origin.
@@ -71,30 +71,29 @@ FAMILIES: Registry[Callable[[float, float, float, float], list[Box]]] = Registry
         "U": _u_shape,
         "plus": _plus,
         "slat": lambda a, b, s, t: [(0.0, 0.0, s, 2.0 * a)],
-        "disc": _disc,
+        DISC: _disc,
     },
 )
 
 
 def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) -> ObjectCfg:
-    """Return an object of equally dense ``boxes``.
+    """Return an object of equally dense ``boxes``. A ``disc`` is a cylinder round its box.
 
     ``mass`` is in kg. ``friction`` is the material's own coefficient.
     """
+    is_disc = name == DISC
     areas = [box[2] * box[3] for box in boxes]
-    geoms = tuple(
-        GeomCfg(
-            "box",
-            (x_length, y_length, HEIGHT),
-            mass * area / sum(areas),
-            (x, y, 0.0),
-            yaw=yaw[0] if yaw else 0.0,
-        )
-        for (x, y, x_length, y_length, *yaw), area in zip(boxes, areas, strict=True)
-    )
+    masses = [0.0 if is_disc else mass * area / sum(areas) for area in areas]
+    geoms = [
+        GeomCfg("box", (x_length, y_length, HEIGHT), part_mass, (x, y, 0.0))
+        for (x, y, x_length, y_length), part_mass in zip(boxes, masses, strict=True)
+    ]
+    if is_disc:
+        radius = math.hypot(*geoms[0].half_extents) / _INSCRIBED
+        geoms.append(GeomCfg("cylinder", (radius, HEIGHT), mass))
     return ObjectCfg(
         name=name,
-        geoms=geoms,
+        geoms=tuple(geoms),
         outline=_rectangle_round([corner for geom in geoms for corner in geom.corners().tolist()]),
         friction=(friction, friction),
         spawn_height=0.5 * HEIGHT + 0.03,
@@ -172,12 +171,12 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> WorldFields:
     fields = {name: made[name].numpy() for name in names}  # views
     for world, shape in enumerate(shapes):
         for geom, part in zip(scene.object_geoms, _padded(shape), strict=True):
-            half_size = 0.5 * np.array(part.size)
-            fields["geom_size"][world, geom] = half_size
+            size = _size(part)
+            fields["geom_size"][world, geom] = size
             fields["geom_pos"][world, geom] = part.pos
             mujoco.mju_axisAngle2Quat(fields["geom_quat"][world, geom], (0, 0, 1), part.yaw)
-            fields["geom_rbound"][world, geom] = np.linalg.norm(half_size)
-            fields["geom_aabb"][world, geom] = (*np.zeros(3), *half_size)
+            fields["geom_rbound"][world, geom] = np.linalg.norm(size)
+            fields["geom_aabb"][world, geom, 3:] = (*part.half_extents, 0.5 * part.size[-1])
         mass, center, inertia = shape.inertia()
         moments, axes = np.linalg.eigh(inertia)
         axes[:, 2] *= np.sign(np.linalg.det(axes))
@@ -190,18 +189,27 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> WorldFields:
     return made
 
 
+def _size(part: GeomCfg) -> tuple[float, float, float]:
+    """Return MuJoCo's size of a part: half the lengths of a box, or a cylinder's radius, half its
+    height, and 0.
+    """
+    half_height = 0.5 * part.size[-1]
+    if part.type == "cylinder":
+        return part.size[0], half_height, 0.0
+    return *part.half_extents, half_height
+
+
 def _boxes_of_kind(kind: str, a: float, b: float, s: float, t: float) -> list[Box]:
     """Return an object's boxes, or a family's with these arms and thicknesses."""
     if kind in FAMILIES:
         return FAMILIES[kind](a, b, s, t)
-    parts = OBJECTS[kind].geoms
-    return [(*part.pos[:2], *part.size[:2], part.yaw) for part in parts]
+    return [(*part.pos[:2], *part.size[:2]) for part in OBJECTS[kind].geoms]
 
 
 def _is_shape(obj: ObjectCfg) -> bool:
     """Return whether an object could be one of a world's shapes."""
     return len(obj.geoms) <= NUM_BOXES and all(
-        geom.type == "box" and geom.size[2] == HEIGHT for geom in obj.geoms
+        geom.type == "box" and geom.size[2] == HEIGHT and not geom.yaw for geom in obj.geoms
     )
 
 
@@ -210,9 +218,14 @@ def _between(bounds: tuple[float, float], number: float) -> float:
 
 
 def _padded(shape: ObjectCfg) -> tuple[GeomCfg, ...]:
-    """Return a shape's parts, with tiny boxes in its middle up to ``NUM_BOXES``."""
+    """Return a shape's ``NUM_BOXES`` boxes and its cylinder. Tiny ones lie in its middle where it
+    has none.
+    """
     tiny = GeomCfg("box", (2.0 * _SHRUNK, 2.0 * _SHRUNK, 2.0 * _SHRUNK), 0.0)
-    return (*shape.geoms, *[tiny] * (NUM_BOXES - len(shape.geoms)))
+    boxes = [geom for geom in shape.geoms if geom.type == "box"]
+    rounds = [geom for geom in shape.geoms if geom.type == "cylinder"]
+    rounds = rounds or [GeomCfg("cylinder", (_SHRUNK, 2.0 * _SHRUNK), 0.0)]
+    return (*boxes, *[tiny] * (NUM_BOXES - len(boxes)), *rounds)
 
 
 def _rectangle_round(corners: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:

@@ -70,8 +70,8 @@ class PushCfg(TermCfg):
     )
     shapes: str | None = option(
         None,
-        "an object of up to six boxes for each world in place of task.object: drawn (from the "
-        "seed) or held_out (20 shapes for tests only); null: task.object everywhere",
+        "an object of up to three boxes, or a disc, for each world in place of task.object: drawn "
+        "(from the seed) or held_out (20 shapes for tests only); null: task.object everywhere",
         choices=(DRAWN, HELD_OUT),
     )
     shape_force: tuple[float, float] | None = option(

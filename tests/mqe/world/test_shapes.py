@@ -27,6 +27,7 @@ from mqe.world.scene import build_scene, sliding_force
 from mqe.world.shapes import (
     DRAWN_FRICTION,
     FAMILIES,
+    HEIGHT,
     common_object,
     draw_shapes,
     held_out_shapes,
@@ -75,25 +76,39 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
     assert abs(np.corrcoef(masses, frictions)[0, 1]) < 0.2
 
 
-def test_a_disc_has_twelve_equal_sides():
-    """Its corners are 1.35 m from the middle, its sides 1.35 cos 15 degrees."""
+def test_a_disc_is_round_and_stands_on_the_box_in_it():
     disc = make_shape("disc", FAMILIES["disc"](1.0, 0.7, 0.3, 0.4), 12.0, 0.5)
-    footprint = Footprint(disc)
-    angles = torch.arange(24) * math.pi / 12  # sides and corners in turn
+    box, cylinder = disc.geoms
+    assert cylinder.size == pytest.approx((1.35, HEIGHT))
+    assert math.hypot(*box.half_extents) == pytest.approx(0.97 * 1.35)
+    angles = torch.arange(24) * math.pi / 12
     rays = torch.stack((angles.cos(), angles.sin()), dim=-1)
-    side = 1.35 * math.cos(math.pi / 12)
-    assert footprint.distance(2.0 * rays[1::2]).tolist() == pytest.approx([2.0 - side] * 12)
-    assert footprint.distance(2.0 * rays[::2]).tolist() == pytest.approx([0.65] * 12, abs=1e-6)
+    footprint = Footprint(disc)
+    assert footprint.distance(2.0 * rays).tolist() == pytest.approx([0.65] * 24)
     torch.testing.assert_close(footprint.towards(2.0 * rays), -rays, rtol=0.0, atol=1e-5)
-    assert [geom.mass for geom in disc.geoms] == [2.0] * 6
-    _, center, inertia = disc.inertia()
+    mass, center, inertia = disc.inertia()
+    assert mass == 12.0
     assert center.tolist() == [0.0, 0.0, 0.0]
-    length = 2.0 * side
-    width = 2.7 * math.sin(math.pi / 12)
-    assert inertia[2, 2] == pytest.approx(12.0 / 12.0 * (length**2 + width**2))
-    assert inertia[0, 0] == pytest.approx(inertia[1, 1])
-    assert inertia[0, 1] == pytest.approx(0.0, abs=1e-12)
+    assert inertia[2, 2] == pytest.approx(0.5 * 12.0 * 1.35**2)
     assert disc.mirror_signs == (1.0, -1.0)
+
+
+def test_a_worlds_disc_has_floor_under_its_box_alone():
+    """The model of all worlds has three boxes, and a cylinder that nothing stands on."""
+    disc = make_shape("disc", FAMILIES["disc"](1.0, 0.7, 0.3, 0.4), 12.0, 0.5)
+    scene = build_scene(1, common_object([disc, BAR]))
+    assert len(scene.object_geoms) == 4
+    assert len(scene.object_floor_pairs) == 3
+    for name, values in shape_fields(scene, [disc, BAR]).items():
+        getattr(scene.model, name)[:] = values[0].numpy()
+    data = mujoco.MjData(scene.model)
+    data.joint("object/root").qpos[:2] = 4.0
+    for _ in range(200):
+        mujoco.mj_step(scene.model, data)
+    floor = scene.model.geom("floor").id
+    touching = {int(contact.geom[contact.geom != floor][0]) for contact in data.contact}
+    assert set(scene.object_geoms) & touching == {scene.object_geoms[0]}
+    assert data.body("object").xpos[2] == pytest.approx(0.25, abs=2e-3)
 
 
 BAR = make_shape("bar", [(0.0, 0.0, 0.9, 0.2)], 3.0, 0.5)
