@@ -159,6 +159,7 @@ OBSERVATIONS.update(
             "100 N",
             numbers=("load",),
             mirror_signs=(1.0,),
+            noise=5.0,
         ),
         PRESENT: _fixed_term(
             "1 for a robot that takes part, 0 for one that is dead, absent or late",

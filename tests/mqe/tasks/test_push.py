@@ -46,6 +46,8 @@ def test_teams_and_critics_know_the_objects_velocity_and_the_push_that_slides_it
     obs, state = env.task.observe(env.state, env.task.memory)
     assert state[:, -3].tolist() == loads.tolist()
     assert obs[..., -3].tolist() == [[load, load] for load in loads.tolist()]
+    noise = env.task.terms.observations.noise_scale
+    assert noise[-3:].tolist() == [5.0, 0.25, 0.25]  # [100 N, m/s] times observation_noise
     torch.testing.assert_close(state[:, -2:].norm(dim=1), torch.full((4,), math.hypot(0.3, 0.2)))
     way = env.state.goal_direction
     torch.testing.assert_close(state[:, -2], 0.3 * way[:, 0] - 0.2 * way[:, 1])
