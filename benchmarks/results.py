@@ -49,7 +49,6 @@ METRICS = (
     "simultaneous_share",
     "touch_share_of_phase",
     "push_ahead_share",
-    "push_feet_share",
     "spl",
     "object_contact_share",
     "robot_contact_share",

@@ -22,7 +22,7 @@ from mqe.tasks.entry import EnvCfg, TaskEntry
 from mqe.tasks.push import PUSH
 from mqe.vec_env import ALL_WORLDS, Share
 from mqe.world.randomization import Randomization, model_fields
-from mqe.world.scene import sliding_forces, with_part_sensors
+from mqe.world.scene import sliding_forces
 from mqe.world.streams import Streams
 
 SIMULATORS: Registry[SimulatorEntry] = Registry("simulator")
@@ -53,7 +53,6 @@ class SimulatorEntry(NamedTuple):
     # knows before they are allocated.
     plan_memory: Callable[[mujoco.MjModel, SimCfg], tuple[float, float]] | None = None
     runs_on_gpu: bool = True
-    has_part_sensors: bool = True  # the touch sensors of ``with_part_sensors`` work
 
 
 TASKS: Registry[TaskEntry] = Registry("task")
@@ -180,15 +179,12 @@ def make_env(
     share: Share = ALL_WORLDS,
     places: Sequence[tuple[int, int]] | None = None,
     first_episode: int = 0,
-    senses_parts: bool = False,
 ) -> MultiAgentEnv:
     """Build the environment for task settings ``task``. One seed gives one sequence of episodes.
 
     If several processes divide the worlds, ``env.num_envs`` is the number in this ``share``.
     ``places`` holds each world's seed and number, by default ``seed`` and 0, 1, ...
-    ``first_episode`` is the number of every world's first episode. With ``senses_parts``, observers
-    of physics steps also get the robots' parts in contact
-    with the object, if there is an object and the simulator has the sensors. Raises ConfigError for
+    ``first_episode`` is the number of every world's first episode. Raises ConfigError for
     impossible settings.
     """
     env = checked(env, "env")
@@ -196,13 +192,11 @@ def make_env(
     task = checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
-    name, device = resolve_sim(sim)
+    _, device = resolve_sim(sim)
     check_room(env.num_envs * _WORLD_BYTES, device, "env.num_envs", env.num_envs)
     streams = Streams(seed, env.num_envs, device, share.first, places)
     entry = TASKS[task.name]
     setup = entry.make(task, env, device, streams)
-    if senses_parts and setup.scene.object is not None and SIMULATORS[name].has_part_sensors:
-        setup = setup._replace(scene=with_part_sensors(setup.scene))
     simulator = make_simulator(sim, setup.scene.model, env.num_envs)
     varied = model_fields(env.randomize, setup.scene, setup.fields, streams, env.num_envs)
     for field, values in varied.items():

@@ -61,7 +61,7 @@ def run(results: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str) -> in
     return results.main()
 
 
-METRICS = {"success_rate": 0.94, "num_episodes": 300, "push_feet_share": None, "spl": 0.123456}
+METRICS = {"success_rate": 0.94, "num_episodes": 300, "push_ahead_share": None, "spl": 0.123456}
 
 
 def test_missing_rows_are_measured_once_and_kept_after_a_kill(

@@ -39,7 +39,6 @@ PUSHING = {  # metrics of how a team pushes, and their heads
     "simultaneous_share": "all push at once",
     "touch_share_of_phase": "a robot in contact",
     "push_ahead_share": "impulse ahead",
-    "push_feet_share": "impulse of feet",
 }
 TEAM_SUITES = ("team2", "team3", "team4", "team6", "team8", "heavy", "lost")
 OBJECTS = {"cuboid": "box", "tblock": "T-block", "cylinder": "cylinder", "beam": "beam"}

@@ -68,9 +68,7 @@ def play(request: Request, blocks: Sequence[Block]) -> dict[Block, Columns]:
     index = resolve_sim(cfg.sim)[1].index
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(index), _one_thread():
-        env = make_env(
-            cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=request.is_watched
-        )
+        env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places)
         try:
             worlds = ActiveWorlds(env.resting) if env.device.type == "cpu" else None
             policy = _policy(request, cfg, env, worlds, len(blocks))

@@ -1,7 +1,7 @@
-"""A team's pushes: impulse towards the goal, time in contact, direction, body parts, rest.
+"""A team's pushes: impulse towards the goal, time in contact, direction, rest.
 
 Contact forces come from the simulator at every physics step (200 Hz), since legs touch for a few
-milliseconds. Forces are horizontal, net of each robot or part on the object. Directions and
+milliseconds. Forces are horizontal, net of each robot on the object. Directions and
 velocities belong to the start of the step. Definitions:
 
 - A robot *pushes* during a physics step if its force is above ``PUSH_FORCE``, 1 N: the lightest
@@ -23,7 +23,7 @@ from mqe.tasks.episode_report import Metrics, mean, rate, with_interval
 from mqe.tasks.push.features import NOSE_ANGLE
 from mqe.world.geometry import dot, length
 from mqe.world.objects import REST_SPEED
-from mqe.world.scene import MAX_ROBOTS, PARTS, PHYSICS_DT
+from mqe.world.scene import MAX_ROBOTS, PHYSICS_DT
 from mqe.world.state import SceneState
 
 PUSH_FORCE = 1.0  # [N]
@@ -33,7 +33,6 @@ _ROBOT_SUMS = (
     "useful_impulse",  # [N s]
     "pushing",  # [s] that the robot pushes
     *DIRECTIONS,  # [N s] of the force's magnitude
-    *PARTS,  # [N s] likewise
 )
 _TEAM_SUMS = ("pushing", "all_pushing", "phase")  # [s]
 _ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last control step
@@ -44,7 +43,6 @@ _LINES = (
     ("all push at once, of the pushing time", ("simultaneous_share",)),
     ("a robot in contact, of the phase", ("touch_share_of_phase",)),
     (" / ".join(DIRECTIONS), tuple(f"push_{kind}_share" for kind in DIRECTIONS)),
-    (" / ".join(PARTS), tuple(f"push_{part}_share" for part in PARTS)),
     ("object at the end [m], [m/s]", ("end_distance_m", "end_speed_m_s")),
     ("object still at the goal at the end", ("still_at_goal_rate",)),
     ("heading error at the end [degrees]", ("end_heading_error_deg",)),
@@ -68,13 +66,12 @@ class PushTotals:
         self._has_begun = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self._pause = torch.zeros(num_envs, device=device)  # [s] since the last push of any robot
 
-    def add(self, force: Tensor, part_force: Tensor, ahead: Tensor, goal_direction: Tensor) -> None:
+    def add(self, force: Tensor, ahead: Tensor, goal_direction: Tensor) -> None:
         """Add K physics steps.
 
-        Horizontal vectors: ``force`` (K, N, A, 2) [N] from each robot on the object, ``part_force``
-        (K, N, A, 3, 2) [N] from its ``PARTS``, ``ahead`` (K, N, A, 2) the robots' headings as unit
-        vectors, and ``goal_direction`` (K, N, 2) the unit vector from the object to the goal. A
-        world with all forces zero is not pushed.
+        Horizontal vectors: ``force`` (K, N, A, 2) [N] from each robot on the object, ``ahead``
+        (K, N, A, 2) the robots' headings as unit vectors, and ``goal_direction`` (K, N, 2) the unit
+        vector from the object to the goal. A world with all forces zero is not pushed.
         """
         magnitude = length(force)
         is_pushing = magnitude > PUSH_FORCE
@@ -86,10 +83,8 @@ class PushTotals:
         is_back = along <= -limit
         directions = torch.stack((is_ahead, ~(is_ahead | is_back), is_back))
 
-        parts = length(part_force).permute(3, 0, 1, 2)
-        added = torch.stack((useful, is_pushing.float())).sum(dim=1)
-        shares = torch.cat((magnitude * directions, parts)).sum(dim=1)
-        self.robots += torch.cat((added, shares)) * PHYSICS_DT
+        sums = torch.stack((useful, is_pushing.float(), *(magnitude * directions)))
+        self.robots += sums.sum(dim=1) * PHYSICS_DT
         self._follow_phase(is_pushing)
 
     def _follow_phase(self, is_pushing: Tensor) -> None:
@@ -118,7 +113,6 @@ class PushWatcher(Observer):
         self._is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         self._goal_radius = env.task.features.success_radius
         self._heading_error = env.task.features.heading_error
-        self._has_parts = env.scene.has_part_sensors
         self._steps: list[PhysicsStep] = []  # of the present control step
         self._totals = PushTotals(env.num_envs, env.scene.num_robots, env.device)
         self._end = torch.full((len(_ENDS), env.num_envs), torch.nan, device=env.device)
@@ -142,13 +136,8 @@ class PushWatcher(Observer):
 
         states = [step.state for step in self._steps]
         force = counted([state.contact_force[..., :2] for state in states])
-        part_force = force.new_zeros(*force.shape[:3], len(PARTS), 2)
-        part_forces = [step.part_force for step in self._steps if step.part_force is not None]
-        if part_forces:
-            part_force = counted([part[..., :2] for part in part_forces])
         self._totals.add(
             force,
-            part_force,
             counted([state.robot_frame[:, :, 0] for state in states]),
             counted([state.goal_direction for state in states]),
         )
@@ -162,13 +151,10 @@ class PushWatcher(Observer):
         self._end = torch.where(counts, end, self._end)
 
     def episodes(self) -> dict[str, Tensor]:
-        """Return the episodes' sums (N,) by name. Sums of unknown parts are NaN."""
+        """Return the episodes' sums (N,) by name."""
         sums = {f"team_{name}": self._totals.team[k] for k, name in enumerate(_TEAM_SUMS)}
         for k, name in enumerate(_ROBOT_SUMS):
-            values = self._totals.robots[k]
-            if name in PARTS and not self._has_parts:
-                values = torch.full_like(values, torch.nan)
-            for agent, of_robot in enumerate(values.unbind(dim=1)):
+            for agent, of_robot in enumerate(self._totals.robots[k].unbind(dim=1)):
                 sums[f"{name}_agent{agent}"] = of_robot
         for k, name in enumerate(_ENDS):
             sums[f"end_{name}"] = self._end[k]
@@ -202,9 +188,6 @@ def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
       pushing time / the team's phase
     - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
       degrees from the nose, in between, or within 60 degrees from the tail / all impulse
-    - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse from the trunk,
-      from the feet, or from hips, thighs and calves / their sum. None: the simulator does not
-      tell parts apart.
     """
     is_counted = ~episodes["broken"].cpu().bool()
     sums = {name: values.cpu().double()[is_counted] for name, values in episodes.items()}
@@ -268,10 +251,9 @@ def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
     ratios: Metrics = {"touch_share_of_phase": _ratio(pushing, phase)}
     for i in range(pushing.shape[1]):
         ratios[f"touch_share_of_phase_agent{i}"] = _ratio(pushing[:, i], phase[:, i])
-    for kinds in (DIRECTIONS, PARTS):
-        parts = torch.stack([_of_robots(sums, kind) for kind in kinds])
-        for kind, part in zip(kinds, parts, strict=True):
-            ratios[f"push_{kind}_share"] = _ratio(part, parts)
+    parts = torch.stack([_of_robots(sums, kind) for kind in DIRECTIONS])
+    for kind, part in zip(DIRECTIONS, parts, strict=True):
+        ratios[f"push_{kind}_share"] = _ratio(part, parts)
     return ratios
 
 

@@ -487,7 +487,7 @@ class MultiAgentEnv:
         for row in targets:
             before = read_state(self.sim, self.scene)
             self.sim.step(1, row.unsqueeze(0))
-            step = PhysicsStep(before, self.sim, self.scene)
+            step = PhysicsStep(before, self.sim)
             for observer in self._observers:
                 observer.on_physics_step(step)
             has_failed |= self.sim.data.failed

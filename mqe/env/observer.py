@@ -3,14 +3,13 @@
 from torch import Tensor
 
 from mqe.sim.simulator import Simulator
-from mqe.world.scene import Scene, forces_of_parts
 from mqe.world.state import SceneState
 
 
 class PhysicsStep:
     """One physics step: the scene at its start, and the contact forces during it."""
 
-    def __init__(self, state: SceneState, sim: Simulator, scene: Scene) -> None:
+    def __init__(self, state: SceneState, sim: Simulator) -> None:
         """Take the state before the last step of ``sim``, and its contact forces.
 
         ``state`` is changed: its contact forces, one step old until now, become this step's forces.
@@ -18,9 +17,6 @@ class PhysicsStep:
         forces = state.forces
         forces.copy_(sim.data.sensordata[:, : forces.shape[1]])
         self.state = state
-        # (N, A, 3, 3) [N] of each robot's parts on the object, in the order of ``PARTS``; None:
-        # the scene has no sensors of them.
-        self.part_force = forces_of_parts(sim, scene)
 
 
 class Observer:

@@ -4,7 +4,7 @@ addresses of each.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import combinations
 
@@ -25,7 +25,7 @@ from mqe.world.objects import (
 from mqe.world.obstacles import OBSTACLE_FRICTION, PARKED_HEIGHT, ObstacleCfg
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
-from mqe.world.robots.robot import LEGS, PLACES
+from mqe.world.robots.robot import PLACES
 from mqe.world.state import VELOCITY, SceneState, overwrite
 from mqe.world.things import Thing, Things, add_thing, tie
 
@@ -70,7 +70,6 @@ MAX_ROBOTS = (31 - _NUM_FIXED_BITS) // 2  # MuJoCo's bit masks have 31 bits
 _UNSEEN = 3  # a group of geoms that is not drawn
 # Of a contact sensor: the net force of all contacts, in one slot
 _NET_FORCE = (1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1)
-PARTS = ("trunk", "feet", "legs")  # of a robot; legs without their feet
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ class Scene:
     robots: tuple[RobotCfg, ...]
     object: ObjectCfg | None
     spec: mujoco.MjSpec  # what the model was compiled from
-    has_part_sensors: bool = False  # see ``with_part_sensors``
     # Slots of obstacles; an episode's layout places each, or parks it below the floor.
     obstacles: tuple[ObstacleCfg, ...] = ()
     has_marker: bool = False  # a spot on the floor that a task may move, drawn and nothing else
@@ -261,7 +259,7 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
     """Copy the state for tasks from the simulator's memory, as float32."""
     data = sim.data
     forces = data.sensordata
-    if scene.has_part_sensors or scene.obstacles:
+    if scene.obstacles:
         forces = forces[:, : scene.num_forces]
     num_qpos, num_qvel, _, _ = SceneState.sizes(scene.num_robots, scene.object is not None)
     parts = [data.qpos[:, :num_qpos], data.qvel[:, :num_qvel], forces, data.mocap_pos[:, 0]]
@@ -275,41 +273,6 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
     if scene.against_gravity is not None:
         parts.append(scene.against_gravity)
     return scene.state_of(torch.cat([part.t() for part in parts]).to(torch.float32))
-
-
-def with_part_sensors(scene: Scene) -> Scene:
-    """Return the scene with force sensors between each robot's trunk and feet and the object.
-
-    These sensors follow the scene's others and change nothing in the physics.
-    """
-    assert scene.object is not None
-    spec = scene.spec.copy()
-    for i in range(scene.num_robots):
-        trunk = f"robot{i}/trunk"
-        _add_contact_sensor(spec, f"{trunk}/push", trunk, "object", mujoco.mjtObj.mjOBJ_BODY)
-        for leg in LEGS:
-            foot = f"robot{i}/{leg}_foot"
-            _add_contact_sensor(spec, f"{foot}/push", foot, "object", mujoco.mjtObj.mjOBJ_GEOM)
-    return replace(scene, model=_compile(spec, scene.object), spec=spec, has_part_sensors=True)
-
-
-def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
-    """Return net contact forces (N, A, 3, 3) [N] between each robot's ``PARTS`` and the object.
-
-    The forces are from the last physics step, world frame. None: the scene has no sensors for them.
-    """
-    if not scene.has_part_sensors:
-        return None
-    num_robots = scene.num_robots
-    between = scene.num_forces - 3 * num_robots + 2 * scene.num_obstacles
-    whole, _, sensed = sim.data.sensordata.to(torch.float32).split(
-        [3 * num_robots, between, 3 * (1 + len(LEGS)) * num_robots], dim=1
-    )
-    forces = sensed.unflatten(1, (num_robots, 1 + len(LEGS), 3))
-    trunk = forces[:, :, 0]
-    feet = forces[:, :, 1:].sum(dim=2)
-    legs = whole.unflatten(1, (num_robots, 3)) - trunk - feet
-    return torch.stack((trunk, feet, legs), dim=2)
 
 
 def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
@@ -518,19 +481,17 @@ def _add_contact_sensor(
     name: str,
     part: str,
     other: str,
-    kind: mujoco.mjtObj = mujoco.mjtObj.mjOBJ_XBODY,
     values: Sequence[int] = _NET_FORCE,
 ) -> None:
-    """Add a sensor for contacts of ``part`` with the subtree ``other``, or with anything if empty.
+    """Add a sensor for contacts of the subtree ``part`` with the subtree ``other``, or with
+    anything if empty.
 
-    ``kind`` is the kind of ``part``: a body with its subtree (XBODY), a body alone (BODY) or a geom
-    (GEOM). ``values`` are the sensor's ``intprm``, by default the net force on ``other``, world
-    frame.
+    ``values`` are the sensor's ``intprm``, by default the net force on ``other``, world frame.
     """
     spec.add_sensor(
         name=name,
         type=mujoco.mjtSensor.mjSENS_CONTACT,
-        objtype=kind,
+        objtype=mujoco.mjtObj.mjOBJ_XBODY,
         objname=part,
         reftype=mujoco.mjtObj.mjOBJ_XBODY if other else mujoco.mjtObj.mjOBJ_UNKNOWN,
         refname=other,

@@ -173,5 +173,5 @@ def _make(
 
 SIMULATORS.register(
     SPEC.name,
-    SimulatorEntry(_make, runs_on_gpu=False, has_part_sensors=False),
+    SimulatorEntry(_make, runs_on_gpu=False),
 )

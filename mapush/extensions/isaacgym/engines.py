@@ -144,6 +144,4 @@ def _plan_memory(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
     return LEAST_PAIRS * _PAIR_BYTES, _WORLD_BYTES + pairs_a_world * _PAIR_BYTES
 
 
-SIMULATORS.register(
-    ISAACGYM.name, SimulatorEntry(_make, _check, _plan_memory, has_part_sensors=False)
-)
+SIMULATORS.register(ISAACGYM.name, SimulatorEntry(_make, _check, _plan_memory))

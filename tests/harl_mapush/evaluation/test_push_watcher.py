@@ -18,7 +18,6 @@ from harl_mapush.evaluation.push_watcher import PushTotals, PushWatcher
 from harl_mapush.runs import evaluation_worlds
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics
-from mqe.world.scene import PARTS
 from tests.support.pushing import make_env
 from tests.support.rounding import FEW_STEPS
 
@@ -37,7 +36,6 @@ def summarized(
     watcher = PushWatcher(env)
     env.close()
     watcher._totals = totals
-    watcher._has_parts = True
     watcher._end = torch.zeros_like(watcher._end)
     for row, name in enumerate(("distance", "speed", "heading_error")):
         if name in ends:
@@ -49,17 +47,12 @@ def add(
     totals: PushTotals,
     forces: list[list[tuple[float, float]]],
     ahead: tuple[float, float] = X,
-    parts: list[list[tuple[float, float]]] | None = None,
 ) -> None:
     """Add one world's physics steps, with the goal ahead on x and ``forces`` by step and robot."""
     force = tensor(forces).unsqueeze(1)  # (K, 1, A, 2)
     steps, _, agents, _ = force.shape
-    of_parts = torch.zeros(steps, 1, agents, len(PARTS), 2)
-    if parts is not None:
-        of_parts[:] = tensor(parts)
     totals.add(
         force,
-        of_parts,
         tensor(ahead).expand(steps, 1, agents, 2),
         tensor(X).expand(steps, 1, 2),
     )
@@ -122,21 +115,12 @@ def test_directions_are_those_of_the_robots_nose() -> None:
     assert summarized(turned)["push_sideways_share"] == 1.0
 
 
-def test_parts_share_the_sum_of_their_own_impulses() -> None:
-    totals = PushTotals(1, 1)
-    add(totals, [[(0.0, 30.0)]] * 2, parts=[[(0.0, 10.0), (30.0, 40.0), (-20.0, 0.0)]])
-    metrics = summarized(totals)
-    assert metrics["push_trunk_share"] == pytest.approx(10 / 80)
-    assert metrics["push_feet_share"] == pytest.approx(50 / 80)
-    assert metrics["push_legs_share"] == pytest.approx(20 / 80)
-
-
 def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() -> None:
     totals = PushTotals(4, 1)
     force = tensor([30.0, 10.0, 0.0, 999.0]).view(1, 4, 1, 1) * tensor(X)
     ahead = torch.stack((tensor(X), tensor(Y), tensor(X), tensor(X))).view(1, 4, 1, 2)
     goal = tensor(X).expand(1, 4, 2)
-    totals.add(force, torch.zeros(1, 4, 1, 3, 2), ahead, goal)
+    totals.add(force, ahead, goal)
     metrics = summarized(
         totals,
         (False, False, False, True),
@@ -148,8 +132,9 @@ def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() ->
     assert metrics["useful_share_agent0"] == 1.0  # of the two in which it pushed
     assert metrics["end_distance_m"] == pytest.approx(2.5 / 3)
     assert metrics["still_at_goal_rate"] == 0.25  # a broken episode is not still
-    assert metrics["push_feet_share"] is None
-    assert "nan" not in push_watcher.describe(metrics)
+    idle = summarized(PushTotals(1, 1))
+    assert idle["push_ahead_share"] is None
+    assert "nan" not in push_watcher.describe(idle)
 
 
 class _Counted(PushWatcher):
@@ -185,7 +170,6 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
     assert episodes["pushing_agent0"][1] == 0.0
     assert episodes["end_distance"][1] < 1.0
     assert episodes["end_heading_error"][1] <= torch.pi / 4 + FEW_STEPS  # of a square
-    assert episodes["trunk_agent0"].isnan().all()  # this scene has no such sensors
     env.close()
 
 
@@ -195,8 +179,7 @@ def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
     env.reset()
     state = env.state.like(env.state.rows.clone())
     state.contact_force[:] = tensor([20.0, 0.0, 0.0])
-    upwards = tensor([3.0, 4.0, 12.0]).expand(3, 2, 3, 3)
-    step: Any = SimpleNamespace(state=state, part_force=upwards)
+    step: Any = SimpleNamespace(state=state)
     for _ in range(2):
         for _ in range(4):
             watcher.on_physics_step(step)
@@ -206,7 +189,8 @@ def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
     assert episodes["pushing_agent0"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
     assert episodes["team_pushing"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
     assert episodes["end_distance"].isnan().tolist() == [False, True, False]
-    assert watcher._totals.robots[-1, :, 0].tolist() == pytest.approx([40 * DT, 0.0, 20 * DT])
+    impulse = watcher._totals.robots[-3:, :, 0].sum(dim=0)  # in all directions
+    assert impulse.tolist() == pytest.approx([160 * DT, 0.0, 80 * DT])
     env.close()
 
 
@@ -225,4 +209,4 @@ def test_the_calculator_measures_without_changing_what_it_measures() -> None:
     assert after["useful_impulse_ns"] == 0.0  # 0.4 s are too few to come near
     text = describe(measured, after)
     assert "push towards the goal [N s]             0.000" in text
-    assert "trunk / feet / legs" in text
+    assert "ahead / sideways / backwards" in text
