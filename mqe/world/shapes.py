@@ -57,7 +57,7 @@ def _plus(a: float, b: float, s: float, t: float) -> list[Box]:
 
 def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
     """Return the box in a disc, on which it stands."""
-    side = _INSCRIBED * (1.2 + 1.5 * a) / math.sqrt(2.0)
+    side = _INSCRIBED * (1.2 + 2.0 * a) / math.sqrt(2.0)
     return [(0.0, 0.0, side, side)]
 
 

@@ -79,17 +79,17 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
 def test_a_disc_is_round_and_stands_on_the_box_in_it():
     disc = make_shape("disc", FAMILIES["disc"](1.0, 0.7, 0.3, 0.4), 12.0, 0.5)
     box, cylinder = disc.geoms
-    assert cylinder.size == pytest.approx((1.35, HEIGHT))
-    assert math.hypot(*box.half_extents) == pytest.approx(0.97 * 1.35)
+    assert cylinder.size == pytest.approx((1.6, HEIGHT))
+    assert math.hypot(*box.half_extents) == pytest.approx(0.97 * 1.6)
     angles = torch.arange(24) * math.pi / 12
     rays = torch.stack((angles.cos(), angles.sin()), dim=-1)
     footprint = Footprint(disc)
-    assert footprint.distance(2.0 * rays).tolist() == pytest.approx([0.65] * 24)
+    assert footprint.distance(2.0 * rays).tolist() == pytest.approx([0.4] * 24)
     torch.testing.assert_close(footprint.towards(2.0 * rays), -rays, rtol=0.0, atol=1e-5)
     mass, center, inertia = disc.inertia()
     assert mass == 12.0
     assert center.tolist() == [0.0, 0.0, 0.0]
-    assert inertia[2, 2] == pytest.approx(0.5 * 12.0 * 1.35**2)
+    assert inertia[2, 2] == pytest.approx(0.5 * 12.0 * 1.6**2)
     assert disc.mirror_signs == (1.0, -1.0)
 
 
