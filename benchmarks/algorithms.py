@@ -276,6 +276,16 @@ def chance(strata: Strata) -> float:
     return float(counts[np.abs(sums) >= observed - 1e-8].sum() / counts.sum())
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values corrected for their number by Holm's method."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, k in enumerate(np.argsort(p_values)):
+        largest = max(largest, min(1.0, p_values[k] * (len(p_values) - rank)))
+        adjusted[k] = largest
+    return adjusted
+
+
 def marl_eval(logs: Mapping[Job, RunLog]) -> Records:
     """Return marl-eval's nested records: environment, task, algorithm, seed, step.
 
@@ -390,16 +400,23 @@ def success_table(task_groups: Sequence[Group]) -> str:
 def pair_table(runs: Mapping[str, Sequence[Group]]) -> str:
     """Return the probability that each row's algorithm beats each column's, over all tasks.
 
-    Bold: equal algorithms differ as much in one comparison of twenty.
+    Bold: equal algorithms have as large a difference anywhere in the table once in twenty tables.
     """
     ordered = _of_all_tasks(runs)
+    pairs = list(itertools.combinations(ordered, 2))
+    strata = {pair: list(zip(*(ordered[name] for name in pair), strict=True)) for pair in pairs}
+    values = dict(zip(pairs, holm([chance(strata[pair]) for pair in pairs]), strict=True))
     rows = []
     for row in ordered:
         cells = [row.upper()]
         for column in ordered:
-            strata = list(zip(ordered[row], ordered[column], strict=True))
-            cell = "" if row == column else f"{improvement(strata):.2f}"
-            cells.append(f"**{cell}**" if cell and chance(strata) <= P_VALUE else cell)
+            pair = (row, column) if (row, column) in values else (column, row)
+            if row == column:
+                cells.append("")
+                continue
+            share = improvement(strata[pair])
+            cell = f"{share if pair[0] == row else 1.0 - share:.2f}"
+            cells.append(f"**{cell}**" if values[pair] <= P_VALUE else cell)
         rows.append(cells)
     return _table(("", *(name.upper() for name in ordered)), rows)
 
@@ -441,8 +458,27 @@ def contrast_table(runs: Mapping[str, Sequence[Group]]) -> str:
         ]
         everything = list(itertools.chain.from_iterable(by_task))
         cells = [f"{improvement(strata):.2f}" if strata else "" for strata in by_task]
-        rows.append((words, *cells, f"{improvement(everything):.2f}", f"{chance(everything):.3f}"))
+        rows.append((words, *cells, *_beaten(everything)))
     return _table(("", *runs, "all", "p"), rows)
+
+
+def task_pair_table(runs: Mapping[str, Sequence[Group]]) -> str:
+    """Return each algorithm's success in two tasks, the probability that a run in the first one
+    beats one in the second, and its p-value; last that of all algorithms.
+    """
+    first, second = runs
+    groups = [{group.name: group for group in runs[task]} for task in (first, second)]
+    pairs = {name: (finals(groups[0][name]), finals(groups[1][name])) for name in groups[0]}
+    rows = [
+        (name.upper(), *(_mean_and_interval([ends[None]]) for ends in pair), *_beaten([pair]))
+        for name, pair in pairs.items()
+    ]
+    rows.append(("all", "", "", *_beaten(list(pairs.values()))))
+    return _table(("", first, second, f"{first} beats {second}", "p"), rows)
+
+
+def _beaten(strata: Strata) -> tuple[str, str]:
+    return f"{improvement(strata):.2f}", f"{chance(strata):.3f}"
 
 
 def equal_table(runs: Mapping[str, Sequence[Group]]) -> str:

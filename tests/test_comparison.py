@@ -98,6 +98,23 @@ def test_three_runs_of_three_beat_as_many_by_chance_in_one_comparison_of_ten(
     assert comparison.chance([sure] * 4) == 2 / 20**4
 
 
+def test_holm_multiplies_each_p_value_by_those_that_are_not_smaller(comparison: ModuleType) -> None:
+    assert comparison.holm([0.04, 0.01, 0.5, 0.03]) == pytest.approx([0.09, 0.04, 0.5, 0.09])
+    assert comparison.holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_two_tasks_are_compared_algorithm_by_algorithm(comparison: ModuleType) -> None:
+    shared, separate = (
+        {f"seed_{k}": record(value) for k, value in enumerate(values)}
+        for values in ((0.9, 0.8, 0.7), (0.6, 0.5, 0.4))
+    )
+    records = {"one": {"a": shared, "b": shared}, "many": {"b": separate, "a": separate}}
+    table = comparison.task_pair_table(comparison.read_groups({"mapush": records})).splitlines()
+    assert table[0] == "|  | one | many | one beats many | p |"
+    assert table[2] == "| A | 0.80 (0.70 to 0.90) | 0.50 (0.40 to 0.60) | 1.00 | 0.100 |"
+    assert table[4] == "| all |  |  | 1.00 | 0.005 |"
+
+
 def test_a_contrast_pools_its_pairs_within_tasks(
     comparison: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -267,7 +267,7 @@ def test_a_number_without_a_source_is_found(
     assert pages.typed_numbers(page) == ["0.91"]
     sources = {"page.md": {"rows of team2": "0.91 0.92"}}
     figures = {"machine": "an H100", "commits": []}
-    everything = {"sentences": sources, "tables": {"a": figures}, "files": {}}
+    everything = {"sentences": sources, "tables": {"a": figures}, "runs": {}}
     rows = [row("team2", "cuboid", 2, "pretrained:any", 50)]
     monkeypatch.setattr(pages, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(pages, "STATING", (page,))

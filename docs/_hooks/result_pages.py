@@ -86,8 +86,12 @@ def _table(name: str) -> str:
     if name in TABLES:
         return TABLES[name]()
     figures = machines()["tables"][name]
+    return f"{figures['text']}\n{_origin(figures)}"
+
+
+def _origin(figures: Mapping[str, Any]) -> str:
     commits = ", ".join(f"`{commit}`" for commit in figures["commits"])
-    return f"{figures['text']}\n*Machine: {figures['machine']}. Recorded in {commits}.*"
+    return f"*Machine: {figures['machine']}. Recorded in {commits}.*"
 
 
 def machines() -> dict[str, Any]:
@@ -121,8 +125,8 @@ def without_origin() -> Iterator[str]:
         for row in _read(name):
             if not (row.get("machine") or row.get("device")) or not row.get("commit"):
                 yield f"{name}: no machine or no commit: {row}"
-    for name, figures in {**machines()["tables"], **machines()["files"]}.items():
-        if not figures.get("machine") or not (figures.get("commits") or figures.get("commit")):
+    for name, figures in {**machines()["tables"], **machines()["runs"]}.items():
+        if not figures.get("machine") or not figures.get("commits"):
             yield f"machines.yaml: {name} has no machine or no commit"
 
 
@@ -276,8 +280,13 @@ def algorithms(part: str, *tasks: str, files: Sequence[str] = COMPARED) -> str:
         return comparison.health_table(joined["mapush"][tasks[0]])
     runs = comparison.read_groups(joined)
     if part == "success_table":
-        return comparison.success_table(runs[tasks[0]])
-    return getattr(comparison, part)({task: runs[task] for task in tasks or runs})
+        name = tasks[0]
+        markdown = comparison.success_table(runs[name])
+    else:
+        name = Path(files[0]).stem
+        markdown = getattr(comparison, part)({task: runs[task] for task in tasks or runs})
+    figures = machines()["runs"].get(name)
+    return f"{markdown}\n\n{_origin(figures)}" if figures else markdown
 
 
 def tenth_algorithm() -> str:
@@ -557,16 +566,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "algorithms": partial(algorithms, "success_table", "box"),
     "algorithms_pairs": partial(algorithms, "pair_table"),
     "algorithms_team2": partial(algorithms, "success_table", "team2"),
-    "algorithms_both": partial(algorithms, "all_tasks_table", "box", "team2", "cylinder", "any"),
+    "algorithms_both": partial(algorithms, "all_tasks_table"),
     "algorithms_cylinder": partial(algorithms, "success_table", "cylinder"),
     "algorithms_tenth": tenth_algorithm,
     "algorithms_any": partial(algorithms, "success_table", "any"),
     "algorithms_pose": partial(algorithms, "success_table", "pose"),
-    "algorithms_five": partial(algorithms, "all_tasks_table", "cylinder", "any"),
+    "algorithms_five": partial(algorithms, "all_tasks_table", "cylinder", "any", "pose"),
     "algorithms_leader": partial(algorithms, "success_table", "leader", files=("leader.json",)),
     "algorithms_contrasts": partial(algorithms, "contrast_table"),
     "algorithms_equal": partial(algorithms, "equal_table"),
-    "algorithms_hours": partial(algorithms, "hours_table"),
+    "algorithms_hours": partial(algorithms, "hours_table", files=(*COMPARED, "leader.json")),
     "algorithms_health": partial(algorithms, "health_table", "team2"),
     "algorithms_tuning": partial(algorithms, "trials_table", files=("tuning.json",)),
     "navigation": navigation,
