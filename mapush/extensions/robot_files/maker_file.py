@@ -11,6 +11,8 @@ from mqe.world.robots.maker_files import read_spec
 from mqe.world.robots.robot import MOMENTS
 
 _LARGEST_MESH = 1 << 22  # [bytes] of one that collides: a hull of 80,000 faces takes seconds
+_TURNS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_PACKAGE = "package://"  # ROS's start of a path below a folder that holds packages
 _LEAST_RADIUS = 0.01  # [m] radius of gyration of a link without extent
 
 
@@ -32,15 +34,22 @@ def read_maker_file(path: Path) -> MakerFile:
         spec = read_spec(path)
     except (ValueError, OSError) as error:
         raise _unreadable(path, error) from None
+    _find_packages(spec, path)
+    _find_packages(spec, path)
     notes = [*_remove_meshes(spec, path), *_mend_inertias(spec), *_remove_constraints(spec)]
     for part in (*spec.keys, *spec.sensors, *spec.lights, *spec.cameras):
         spec.delete(part)
     robots = [body for body in spec.worldbody.bodies if _has_joints(body)]
     if len(robots) != 1:
         names = ", ".join(body.name for body in robots) or "none"
+        way_out = "name a file with one robot alone, after the expansion of its xacro macros"
+        if robots and all(joint.type in _TURNS for body in robots for joint in body.joints):
+            way_out = (
+                "so the base is part of the world, as in MuJoCo's copy of a URDF, which lacks its "
+                "mass; name the URDF, or put them into a body with an inertial"
+            )
         raise ConfigError(
-            f"robot file {path}: {len(robots)} bodies of its world have joints ({names}); name a "
-            "file with one robot alone, after the expansion of its xacro macros"
+            f"robot file {path}: {len(robots)} bodies of its world have joints ({names}); {way_out}"
         )
     (base,) = robots
     if any(joint.type != mujoco.mjtJoint.mjJNT_FREE for joint in base.joints):
@@ -70,6 +79,18 @@ def _unreadable(path: Path, error: Exception) -> ConfigError:
 
 def _has_joints(body: mujoco.MjsBody) -> bool:
     return bool(body.joints) or any(_has_joints(child) for child in body.bodies)
+
+
+def _find_packages(spec: mujoco.MjSpec, path: Path) -> None:
+    """Give meshes at ``package://`` addresses their paths, if a folder over the file has them."""
+    for mesh in spec.meshes:
+        if not mesh.file.startswith(_PACKAGE):
+            continue
+        address = mesh.file.removeprefix(_PACKAGE)
+        for folder in path.resolve().parents:
+            if (folder / address).is_file():
+                mesh.file = str(folder / address)
+                break
 
 
 def _remove_meshes(spec: mujoco.MjSpec, path: Path) -> list[str]:

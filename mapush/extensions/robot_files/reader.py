@@ -88,7 +88,8 @@ def read_robot_file(path: Path) -> RobotFile:
         names = [f"{model.body(path[0]).name}: {len(path)}" for path in paths]
         raise file.refuse(
             "a robot needs wheels, or four legs with three hinges each, and no other joint; its "
-            f"chains of joints are {', '.join(names) or 'none'}. Fix the joints of arms in the file"
+            f"chains of joints are {', '.join(names) or 'none'}. Make the joints of arms, and of "
+            "wheels on legs, fixed"
         )
     chains = _chains(file, paths)
     height = np.mean([chain.hip[2] for chain in chains])
@@ -140,11 +141,20 @@ def _wheeled(file: MakerFile) -> RobotFile:
     radius = radii[0]
     damping = float(model.body_mass.sum()) * radius**2 / (len(bodies) * _WHEEL_TIME)
     pose = _Pose(file, (), origin, float(np.abs(wheels).max() + radius))
+    trunk = combine(*(pose.inertial(body, origin) for body in range(_BASE, model.nbody)))
+    notes = list(file.notes)
+    reach = float(wheels[:, 0].max() + radius)
+    front = max(shape.pos[0] + shape.size[0] for shape in pose.trunk_shapes())
+    if reach > front:
+        notes.append(
+            f"its wheels reach {reach:.3g} m ahead and its base {front:.3g} m, so it climbs what "
+            "it pushes; lengthen a box in trunk_shapes, or add a bumper"
+        )
     return _standing(
         file,
         pose,
-        list(file.notes),
-        trunk=combine(*(pose.inertial(body, origin) for body in range(_BASE, model.nbody))),
+        notes,
+        trunk=Inertial(_rounded(trunk.mass), _vector(trunk.com), _vector(trunk.inertia)),
         wheels=tuple(_vector(wheel) for wheel in wheels),
         foot_radius=_rounded(radius),
         stiffness=_rounded(damping / _WHEEL_SPRING),
@@ -209,8 +219,8 @@ def _chain(file: MakerFile, data: mujoco.MjData, bodies: Sequence[int]) -> _Chai
         along = float(data.xaxis[joint, axis])
         if abs(along) < _PARALLEL:
             raise file.refuse(
-                f"joint {model.joint(joint).name} turns about {np.round(data.xaxis[joint], 3)}; a "
-                "leg's joints turn about x, y and y of the base"
+                f"joint {model.joint(joint).name} turns about {_vector(data.xaxis[joint])}; a "
+                "leg's joints turn about x, y and y of the base, and x points ahead"
             )
         signs.append(math.copysign(1.0, along))
     hip, thigh, calf = data.xanchor[joints].copy()

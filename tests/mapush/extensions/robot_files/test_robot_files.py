@@ -273,6 +273,14 @@ def _second_robot(spec: mujoco.MjSpec) -> None:
     body.add_freejoint()
 
 
+def _base_in_the_world(spec: mujoco.MjSpec) -> None:
+    for name in ("FL", "FR"):
+        leg = spec.worldbody.add_body(name=f"{name} alone", mass=1.0, inertia=(1.0, 1.0, 1.0))
+        leg.explicitinertial = True
+        leg.add_joint(axis=(1.0, 0.0, 0.0))
+    spec.delete(spec.body("go1/trunk"))
+
+
 def _hinge_in_place_of_the_free_joint(spec: mujoco.MjSpec) -> None:
     trunk = spec.body("go1/trunk")
     spec.delete(trunk.joints[0])
@@ -323,11 +331,12 @@ def _bare_trunk(spec: mujoco.MjSpec) -> None:
     ("change", "message"),
     [
         (_second_robot, "2 bodies of its world have joints"),
+        (_base_in_the_world, r"\(FL alone, FR alone\); so the base is part of the world"),
         (_hinge_in_place_of_the_free_joint, "its base go1/trunk has joints"),
         (_wheels, "four legs with three hinges each.*FL_hip: 4"),
         (_no_limits, "FL_hip has no torque limit"),
         (_no_feet, "FL_calf has no sphere"),
-        (_turned_axis, r"FL_thigh turns about \[0"),
+        (_turned_axis, r"FL_thigh turns about \(0"),
         (_knees_to_the_front, "FL_calf cannot reach -1.50 rad"),
         (_bare_trunk, "its base has no shape"),
         (_trunk_in_millimetres, "a shape of go1/trunk is 376 m long; give a mesh in millimetres"),
@@ -402,6 +411,30 @@ def test_a_wrong_command_line_is_exit_code_2(words, message, file, capsys):
 def test_a_missing_file_is_named():
     with pytest.raises(ConfigError, match=r"env.robots: there is no file nowhere/x.urdf"):
         robots_of("nowhere/x.urdf", 1)
+
+
+def test_meshes_of_a_ros_package_are_found_over_the_file(tmp_path):
+    package = tmp_path / "rover_description"
+    (package / "urdf").mkdir(parents=True)
+    (package / "meshes").mkdir()
+    corners = np.array([(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)], np.float32)
+    faces = np.zeros(4, [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("rest", "<u2")])
+    faces["corners"] = corners[[(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]]
+    header = bytes(80) + len(faces).to_bytes(4, "little")
+    (package / "meshes" / "base.stl").write_bytes(header + faces.tobytes())
+    text = '<robot name="x"><link name="base">{}<collision><geometry><mesh filename="{}"/>{}'
+    path = package / "urdf" / "rover.urdf"
+    address = "package://rover_description/meshes/base.stl"
+    joint = (
+        '</geometry></collision></link><link name="wheel">{}</link><joint name="axle" '
+        'type="continuous"><parent link="base"/><child link="wheel"/></joint></robot>'
+    )
+    path.write_text(text.format(INERTIAL, address, joint.format(INERTIAL)))
+    assert read_maker_file(path).model.nmesh == 1
+    assert not read_maker_file(path).notes
+
+    path.write_text(text.format(INERTIAL, "package://other/base.stl", joint.format(INERTIAL)))
+    assert read_maker_file(path).notes == ("meshes without a file, left out: base",)
 
 
 def test_a_huge_mesh_that_collides_is_refused(file):

@@ -88,6 +88,13 @@ def test_a_base_on_wheels_is_read(file):
     assert notes == ("40.00 kg; 1 boxes for 5 shapes, feet and wheels counted",)
 
 
+def test_wheels_ahead_of_the_base_are_named(tmp_path):
+    path = tmp_path / "short.urdf"
+    path.write_text(rover().replace('size="1 0.5 0.25"', 'size="0.8 0.5 0.25"'))
+    (_, note) = read_robot_file(path).notes
+    assert note.startswith("its wheels reach 0.43 m ahead and its base 0.4 m, so it climbs")
+
+
 def test_wheels_are_written_for_correction_and_read_back(file, tmp_path, capsys):
     out = tmp_path / "corrected.yaml"
     assert main([str(file), "--out", str(out)]) == 0
