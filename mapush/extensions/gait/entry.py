@@ -26,6 +26,11 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
             f"env.num_agents: {cfg.name} trains one robot a world, not {env.num_agents}; say 1"
         )
     scene = build_scene(1, None, **env.scene_options())
+    if scene.robots[0].wheels:
+        raise ConfigError(
+            f"env.robots: {scene.robots[0].name} has wheels, which need no gait; name a robot with "
+            "legs"
+        )
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     friction = streams.between(*cfg.floor_friction, _FRICTION, streams.once)
     return TaskSetup(scene, task, floor_friction_fields(scene, friction.cpu()))

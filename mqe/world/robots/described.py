@@ -25,6 +25,8 @@ GO_M8010_6 = Motor(
     damping=0.01,
 )
 
+_TEXTS = ("type", "axis", "mirror", "gait", "looks")  # keys without numbers
+
 
 def read_robot(path: Path) -> RobotCfg:
     """Return the robot in a YAML file, named as the file.
@@ -42,6 +44,7 @@ def read_robot(path: Path) -> RobotCfg:
 def read_checked_robot(path: Path) -> RobotCfg:
     """Return the robot in a user's YAML file. Raise ConfigError for a file without a whole one."""
     try:
+        _check_numbers("robot", load_yaml(path))
         robot = read_robot(path)
         for field in fields(robot):
             value = getattr(robot, field.name)
@@ -59,6 +62,19 @@ def read_checked_robot(path: Path) -> RobotCfg:
             "mqe/assets/robots/go2.yaml"
         ) from None
     return robot
+
+
+def _check_numbers(key: str, value: Any) -> None:
+    """Raise TypeError for text in a robot's values where MuJoCo would read a number."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if name not in _TEXTS:
+                _check_numbers(f"{key}.{name}", part)
+    elif isinstance(value, list):
+        for part in value:
+            _check_numbers(key, part)
+    elif isinstance(value, str):
+        raise TypeError(f"{key} has {value!r} in place of a number")
 
 
 def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:

@@ -29,7 +29,9 @@ def registered():
     [
         ("trunk_shapes:", "shapes_of_trunk:", "KeyError: 'trunk_shapes'"),
         ("foot_radius: 0.022", "foot_radius: -1.0", "ValueError: "),
-        ("foot_radius: 0.022", "foot_radius: wide", "foot_radius='wide' must be a number"),
+        ("foot_radius: 0.022", "foot_radius: wide", "robot.foot_radius has 'wide' in place of"),
+        ("foot_radius: 0.022", "foot_radius: [0.022]", r"foot_radius=\[0.022\] must be a number"),
+        ("link_lengths: [0.213,", "link_lengths: [long,", "robot.link_lengths has 'long' in place"),
         ("knee_radius:", "knee_width:", "TypeError: .*knee_width"),
         ("link_lengths: [0.213, 0.213]", "link_lengths: [0.213]", "ValueError: "),
     ],

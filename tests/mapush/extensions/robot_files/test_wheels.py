@@ -167,6 +167,13 @@ def test_a_robot_on_wheels_has_no_gait_and_idle_joints_beside_legs(file):
     assert not gait(torch.randn(3, 2, 59))[:, 0].any()
 
 
+def test_a_gait_for_wheels_is_refused_in_one_line(file, capsys):
+    arguments = ["--preset", "go1_velocity", "--set", f"env.robots={file}", "--device", "cpu"]
+    assert train.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "env.robots: rover has wheels, which need no gait" in line
+
+
 @pytest.mark.parametrize("kind", ["close", "tangled"])
 def test_robots_on_wheels_start_beside_one_another_with_their_wheels_as_they_are(file, kind):
     robots = Robots(robots_of([str(file), "go1"], 2))
