@@ -8,7 +8,8 @@ from harl_mapush import config
 from harl_mapush.process import say
 from mapush.extensions.robot_files.reader import SUFFIXES, read_robot_file
 from mqe.config import ConfigError, dump_yaml
-from mqe.world.robots import robot_file
+from mqe.extensions import Registry
+from mqe.world.robots import ROBOTS, robot_file
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
 PROGRAM = "mapush robot"
@@ -49,6 +50,8 @@ def main(arguments: Any) -> int:
     if target is not None and target.exists():
         raise ConfigError(f"--out: {target} exists, perhaps with corrections; name another file")
     robot = read_robot_file(file)
+    if target is not None:  # env.robots would refuse the name later
+        Registry("robot", ROBOTS).register(target.stem, robot.cfg)
     text = f"# Read from {file.name}.\n{dump_yaml(values(robot.cfg))}"
     if target is None:
         say(text)

@@ -437,6 +437,16 @@ def test_meshes_of_a_ros_package_are_found_over_the_file(tmp_path):
     assert read_maker_file(path).notes == ("meshes without a file, left out: base",)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("30x", "the name must begin"), ("go2", "the name is taken")]
+)
+def test_names_that_robots_cannot_have_are_refused_before_writing(name, reason, file, capsys):
+    out = file.parent / f"{name}.yaml"
+    assert main([str(file), "--out", str(out)]) == 2
+    assert reason in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_huge_mesh_that_collides_is_refused(file):
     with (file.parent / "huge.stl").open("wb") as mesh:
         mesh.truncate(2**34)
