@@ -26,7 +26,7 @@ from mqe.world.scene import sliding_forces
 from mqe.world.streams import Streams
 
 SIMULATORS: Registry[SimulatorEntry] = Registry("simulator")
-_WORLD_BYTES = 16_384  # of task and environment, roughly
+_WORLD_BYTES = 16_384  # of a world, roughly
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,6 @@ class SimulatorEntry(NamedTuple):
     make: Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]
     # Raises ConfigError, with the way out, if it cannot run here with these settings.
     check: Callable[[SimCfg, torch.device], None] = lambda cfg, device: None
-    # Returns the bytes on the device without worlds, and the bytes of each world. None: nobody
-    # knows before they are allocated.
-    plan_memory: Callable[[mujoco.MjModel, SimCfg], tuple[float, float]] | None = None
     runs_on_gpu: bool = True
 
 
@@ -80,16 +77,10 @@ def _check_warp(cfg: SimCfg, device: torch.device) -> None:
         )
 
 
-def _plan_mujoco(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
-    state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
-    return 0.0, 8.0 * (state + model.nsensordata)
-
-
 SIMULATORS.register(
     "mujoco",
     SimulatorEntry(
         lambda model, num_envs, cfg, device: MujocoBatchSimulator(model, num_envs, cfg.num_threads),
-        plan_memory=_plan_mujoco,
         runs_on_gpu=False,
     ),
 )
@@ -160,15 +151,9 @@ def resolve_device(name: str, where: str, has_gpu: bool) -> torch.device:
 def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulator:
     """Build ``num_envs`` worlds with ``model`` on the simulator and device for ``cfg`` on this
     machine.
-
-    Raises ConfigError, with a fitting number, if their memory is known and does not fit.
     """
     name, device = resolve_sim(cfg)
-    entry = SIMULATORS[name]
-    if entry.plan_memory is not None:
-        fixed, per_world = entry.plan_memory(model, cfg)
-        check_room(fixed + num_envs * per_world, device, "env.num_envs", num_envs)
-    return entry.make(model, num_envs, cfg, device)
+    return SIMULATORS[name].make(model, num_envs, cfg, device)
 
 
 def make_env(

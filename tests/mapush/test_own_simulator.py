@@ -11,7 +11,6 @@ import pytest
 
 from harl_mapush import config, test, train
 from harl_mapush.config import user_modules
-from mqe import host_memory
 from mqe.registry import SIMULATORS
 from tests.support.tiny_runs import TINY
 
@@ -30,11 +29,7 @@ def make(model, num_envs, cfg, device):
     return Mine(model, num_envs, cfg.num_threads)
 
 
-def plan_memory(model, cfg):
-    return 1e6, 2e6
-
-
-mapush.register_simulator("mine", SimulatorEntry(make, plan_memory=plan_memory, runs_on_gpu=False))
+mapush.register_simulator("mine", SimulatorEntry(make, runs_on_gpu=False))
 """
 
 
@@ -51,16 +46,12 @@ def module(tmp_path, monkeypatch) -> str:
     sys.modules.pop("own_simulator", None)
 
 
-def test_a_simulator_of_ones_own_is_planned_run_and_measured(module, capsys, monkeypatch) -> None:
+def test_a_simulator_of_ones_own_is_run_and_measured(module, capsys) -> None:
     words = ["--import", module, "--sim", "mine", *TINY]
     assert train.main([*words, "--num_env_steps", "1", "--out", "run"]) == 0
     assert "(mine)" in capsys.readouterr().out
     mine = importlib.import_module(module).Mine
     assert mine.num_made == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(host_memory, "host_memory", lambda: 2**24)
-        assert train.main([*words, "--num_envs", "16", "--out", "other"]) == 2
-    assert "env.num_envs=16 takes 0.0 GiB" in capsys.readouterr().err
     cfg, _ = config.resolve(config.load_preset("run/config.yaml"), {})
     assert cfg.sim.name == "mine"
     measure = ["run", "--import", module, "--num_envs", "2", "--json", "metrics.json"]

@@ -6,11 +6,10 @@ import torch
 from harl_mapush import config
 from mqe import host_memory
 from mqe.config import ConfigError
-from mqe.registry import EnvCfg, SimCfg, make_env, make_simulator, resolve_sim, slow_choice
+from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, slow_choice
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.objects import OBJECTS
-from mqe.world.scene import build_scene
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 NOTHING = dict.fromkeys(REWARDS, 0.0)
@@ -152,8 +151,5 @@ def test_worlds_that_do_not_fit_are_refused_before_they_are_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(host_memory, "host_memory", lambda: 1000)
-    model = build_scene(1, None).model
-    with pytest.raises(ConfigError, match="env.num_envs=7 takes .* GiB, but cpu has"):
-        make_simulator(SimCfg("mujoco", "cpu"), model, 7)
     with pytest.raises(ConfigError, match="env.num_envs=7 takes .* GiB, but cpu has"):
         make_env(EnvCfg(num_envs=7), SimCfg("mujoco", "cpu"), PushCfg(), 1)

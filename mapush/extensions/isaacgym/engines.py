@@ -51,9 +51,6 @@ _FIELDS = (  # of the model, which worlds may have of their own
 )
 # Environment variable: the path of Isaac Gym's interpreter. Files of settings name no program.
 PYTHON = "MAPUSH_ISAAC_PYTHON"
-# Reports of cards with 8 GB: 1 to 2 GB for 2^23 pairs, and about 2.5 MB for a world
-_PAIR_BYTES = 200
-_WORLD_BYTES = 2.5e6
 
 
 def contact_pairs(num_envs: int, num_robots: int) -> int:
@@ -138,10 +135,4 @@ def _check(cfg: SimCfg, device: torch.device) -> None:
         )
 
 
-def _plan_memory(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
-    """Return the memory [bytes] of PhysX's buffer of pairs, and per world."""
-    pairs_a_world = PAIRS_A_ROBOT * (model.nu // NUM_JOINTS) + PAIRS_OF_REST
-    return LEAST_PAIRS * _PAIR_BYTES, _WORLD_BYTES + pairs_a_world * _PAIR_BYTES
-
-
-SIMULATORS.register(ISAACGYM.name, SimulatorEntry(_make, _check, _plan_memory))
+SIMULATORS.register(ISAACGYM.name, SimulatorEntry(_make, _check))

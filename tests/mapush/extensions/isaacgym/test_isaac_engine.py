@@ -17,9 +17,7 @@ from mapush.extensions.isaacgym import engines, neutral_model
 from mapush.extensions.isaacgym.worker.frames import changed_rows, from_root_states, to_root_states
 from mapush.extensions.isaacgym.worker.protocol import MAX_ROWS, Sizes, layout
 from mapush.extensions.isaacgym.worker.serve import Refused
-from mqe import host_memory
 from mqe.config import ConfigError
-from mqe.registry import SIMULATORS, SimCfg, make_simulator
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import build_scene
@@ -347,14 +345,3 @@ def test_isaac_gym_refuses_friction_against_rolling() -> None:
     model = build_scene(1, None, ground="kerbs").model
     with pytest.raises(ConfigError, match="env.ground: Isaac Gym has no kerbs"):
         engines.isaac_scene(model, 1, torch.device("cpu"))
-
-
-def test_worlds_beyond_the_free_memory_are_refused_by_their_pairs(monkeypatch) -> None:
-    cfg = SimCfg("isaacgym", "cpu")
-    plan = SIMULATORS["isaacgym"].plan_memory
-    assert plan is not None
-    assert plan(MODEL, cfg) == (2**20 * 200, 2.5e6 + 320 * 200)
-    monkeypatch.setenv("MAPUSH_ISAAC_PYTHON", sys.executable)
-    monkeypatch.setattr(host_memory, "host_memory", lambda: 8 * 2**30)
-    with pytest.raises(ConfigError, match=r"env.num_envs=10000 takes 24.1 GiB, .* to 2048$"):
-        make_simulator(cfg, MODEL, 10_000)
