@@ -470,10 +470,8 @@ class MultiAgentEnv:
         if self.randomization.has_moving_goals:
             way = STEP_DT * self.randomization.goal_velocity()
             self.sim.data.mocap_pos[:, 0, :2].add_(way.masked_fill(self.resting.unsqueeze(1), 0.0))
-        if self._features.moved_props is not None:
-            pos = self._features.moved_props()
-            if pos is not None:
-                self.sim.data.mocap_pos[:, 1:].copy_(pos)
+        if self._features.marker is not None:
+            self.sim.data.mocap_pos[:, -1, :2].copy_(self._features.marker)
         if not any(observer.needs_physics_steps for observer in self._observers):
             self.sim.step(len(targets), targets)
             return self.sim.data.failed

@@ -77,8 +77,8 @@ class TaskFeatures(NamedTuple):
     set_goal_heading: Callable[[Tensor, Tensor], None] | None = None
     # Returns what pushes the robots before a control step (N,) of their episodes.
     disturb: Callable[[Tensor], Disturbance] | None = None
-    # Returns obstacles and marker for the coming control step; None: they stay.
-    moved_props: Callable[[], Tensor | None] | None = None
+    # (N, 2) [m] where the scene's marker is drawn, live.
+    marker: Tensor | None = None
     # Has frozen networks run over blocks of worlds; called before the first step.
     use_blocks: Callable[[ActiveWorlds], None] | None = None
     # Expects nothing of the robots that are True in the first mask (N, A), live: they are dead or

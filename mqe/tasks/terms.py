@@ -14,7 +14,6 @@ terminations, M measures, F metrics.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -193,8 +192,10 @@ class TermRegistry:
     metrics: Registry[MetricTerm] = _registry("metric")
 
 
-class TermList(ABC, Generic[_T]):
+class TermList(Generic[_T]):
     """Terms of one kind, built for N worlds, in their order."""
+
+    shapes: tuple[str, ...]  # allowed for a value
 
     def __init__(self, terms: Mapping[str, _T], worlds: Worlds) -> None:
         """Build ``terms`` for ``worlds``."""
@@ -229,13 +230,13 @@ class TermList(ABC, Generic[_T]):
             self._is_checked = True
         return values
 
-    @abstractmethod
-    def shapes(self, term: _T) -> tuple[str, ...]:
-        """Return the allowed shapes for a value of ``term``."""
+    def shapes_of(self, term: _T) -> tuple[str, ...]:
+        """Return the allowed shapes of a term's value."""
+        return self.shapes
 
     def _check_shape(self, name: str, value: Any) -> None:
         num_agents = self.worlds.num_agents
-        allowed = self.shapes(self.terms[name])
+        allowed = self.shapes_of(self.terms[name])
         if isinstance(value, Tensor):
             if any(_has_shape(value, shape, num_agents) for shape in allowed):
                 return
@@ -264,6 +265,8 @@ def _has_shape(value: Tensor, shape: str, num_agents: int) -> bool:
 class ObservationTerms(TermList[ObservationTerm]):
     """Terms in an agent's observation."""
 
+    shapes = ("N, A, ...",)
+
     def __init__(
         self, terms: Mapping[str, ObservationTerm], worlds: Worlds, empty_scene: Any
     ) -> None:
@@ -277,26 +280,18 @@ class ObservationTerms(TermList[ObservationTerm]):
         device = worlds.device
         values = zip(self.terms.items(), self.values(empty_scene), strict=True)
         self._layout = [_Part(name, term, self.one(value)) for (name, term), value in values]
-        self.size = self.join(empty_scene).shape[-1]
+        self.size = self(empty_scene).shape[-1]
         noise = [number for part in self._layout for number in part.noise()]
         self.noise_scale = torch.tensor(noise, device=device)  # (O,)
 
-    def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
-        """Return the shape for a part of an observation."""
-        return ("N, A, ...",)
-
     def __call__(self, features: Any) -> Tensor:
         """Return the observations (N, A, O)."""
-        return self.join(features)
+        return _cat([value.flatten(2) for value in self.values(features)], dim=-1)
 
     @staticmethod
     def one(value: Tensor) -> Tensor:
         """Return a term's components (...) for one agent in the first world, of (N, A, ...)."""
         return value[0, 0]
-
-    def join(self, features: Any) -> Tensor:
-        """Concatenate the terms' components."""
-        return _cat([value.flatten(2) for value in self.values(features)], dim=-1)
 
     def split(self, joined: Tensor) -> dict[str, Tensor]:
         """Return every term's components (..., *shape) by name, given ``joined`` ones (..., O)."""
@@ -369,6 +364,8 @@ class ObservationTerms(TermList[ObservationTerm]):
 class StateTerms(ObservationTerms):
     """Terms in the critic's state: one for each environment (EP) or for each agent (FP)."""
 
+    shapes = ("N, ...",)
+
     def __init__(
         self,
         terms: Mapping[str, ObservationTerm],
@@ -385,10 +382,6 @@ class StateTerms(ObservationTerms):
         """Return a term's components (...) in the first world, of (N, ...)."""
         return value[0]
 
-    def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
-        """Return the shape for a part of the state."""
-        return ("N, ...",)
-
     def with_numbers_of(self, shift: int) -> Image:
         """Return the image with robot i as robot i + ``shift`` modulo the team.
 
@@ -400,7 +393,7 @@ class StateTerms(ObservationTerms):
         assert image is not None
         return image
 
-    def join(self, features: Any) -> Tensor:
+    def __call__(self, features: Any) -> Tensor:
         """Return the states, (N, S), or (N, A, S) with an order."""
         parts = []
         for term, value in zip(self.terms.values(), self.values(features), strict=True):
@@ -495,6 +488,8 @@ class _Part:
 class RewardTerms(TermList[RewardTerm]):
     """Weighted rewards in a control step."""
 
+    shapes = ("N,", "N, A")
+
     def __init__(
         self, terms: Mapping[str, RewardTerm], weights: Mapping[str, float], worlds: Worlds
     ) -> None:
@@ -503,10 +498,6 @@ class RewardTerms(TermList[RewardTerm]):
         self.weights = dict(weights)
         values = list(weights.values())
         self._weights = torch.tensor(values, device=worlds.device).view(-1, 1, 1)
-
-    def shapes(self, term: RewardTerm) -> tuple[str, ...]:
-        """Return a reward's shapes: for the team, or per robot."""
-        return ("N,", "N, A")
 
     def __call__(self, features: Any) -> Tensor:
         """Return the weighted rewards (K, N, A)."""
@@ -539,16 +530,14 @@ class Terminated:
 class TerminationTerms(TermList[TerminationTerm]):
     """Conditions for an episode's end, failures last."""
 
+    shapes = ("N,",)
+
     def __init__(self, terms: Mapping[str, TerminationTerm], worlds: Worlds) -> None:
         """Build ``terms``."""
         others = {name: term for name, term in terms.items() if not term.is_failure}
         failures = {name: term for name, term in terms.items() if term.is_failure}
         super().__init__(others | failures, worlds)
         self.num_others = len(others)
-
-    def shapes(self, term: TerminationTerm) -> tuple[str, ...]:
-        """Return a condition's shape."""
-        return ("N,",)
 
     def __call__(self, features: Any) -> Terminated:
         """Return the conditions (E, N) bool after a control step."""
@@ -579,7 +568,7 @@ class ColumnTerms(TermList[MeasureTerm | MetricTerm]):
                 self._places[name] = start
         self.columns = tuple(columns)
 
-    def shapes(self, term: MeasureTerm | MetricTerm) -> tuple[str, ...]:
+    def shapes_of(self, term: MeasureTerm | MetricTerm) -> tuple[str, ...]:
         """Return a value's shape, with fixed columns."""
         return ("N, A",) if term.per_robot else ("N,",)
 

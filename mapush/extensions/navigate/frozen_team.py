@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harl_mapush.config.layers import without_former_keys
 from mapush.extensions.navigate.settings import NavigateCfg
@@ -138,10 +138,6 @@ def make_team(
         names = terms.number_names([f"robot{k}" for k in range(1, num_robots)])
         limit = CommandLimit(names, cfg.keep_apart, cfg.decision_period).to(device)
     network = policy.network(device, "task.team")
-    for layer in network.modules():
-        if isinstance(layer, nn.Linear):
-            # Equal seeds give the trainings of 0.3, which drew initial weights for this layer.
-            nn.Linear(layer.in_features, layer.out_features)
     return TeamController(
         network,
         observe,

@@ -88,7 +88,7 @@ class NavigateTask(TermTask):
         """Hooks for the planner's goals and pictures, the marker and blocks for frozen networks."""
         return super().features._replace(
             set_goal=self.set_goal,
-            moved_props=self.moved_props,
+            marker=self.planning.plan.subgoal,
             use_blocks=self.team.use_blocks,
             success_radius=self.cfg.success_radius,
             planned_way=self.planning.way,
@@ -125,14 +125,6 @@ class NavigateTask(TermTask):
         ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
         shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
         return planned + self.cfg.residual_scale * shift
-
-    def moved_props(self) -> Tensor | None:
-        """Return positions (N, K + 1, 3) [m] of the obstacles and the marker at a new sub-goal."""
-        if self._age != 1:
-            return None
-        marker = torch.nn.functional.pad(self.planning.plan.subgoal, (0, 1)).unsqueeze(1)
-        obstacles = self.planning.maps.obstacle_pos[self.planning.map_index]
-        return torch.cat((obstacles, marker), dim=1)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge a control step, and plan at a decision's end."""

@@ -118,22 +118,15 @@ class PushConstants:
         return folded / num_equal.clamp(min=1.0)
 
 
-class Ground:
-    """The object's nearest approach to the goal: only new ground is gained."""
+def gained(nearest: Tensor, prev_distance: Tensor, distance: Tensor) -> Tensor:
+    """Return the new ground (N,) [m] gained in a control step, and update the ``nearest`` approach.
 
-    def __init__(self, nearest: Tensor) -> None:
-        """Keep the nearest distances (N,) [m] in ``nearest``. They begin at infinity."""
-        self.nearest = nearest
-
-    def gain(self, prev_distance: Tensor, distance: Tensor) -> Tensor:
-        """Add one control step. Return the gained distance (N,) [m].
-
-        The object moved from ``prev_distance`` to ``distance`` (N,) [m] from the goal.
-        """
-        torch.minimum(self.nearest, prev_distance, out=self.nearest)
-        gained = (self.nearest - distance).clamp(min=0.0)
-        torch.minimum(self.nearest, distance, out=self.nearest)
-        return gained
+    The object moved from ``prev_distance`` to ``distance`` (N,) [m] from the goal.
+    """
+    torch.minimum(nearest, prev_distance, out=nearest)
+    ground = (nearest - distance).clamp(min=0.0)
+    torch.minimum(nearest, distance, out=nearest)
+    return ground
 
 
 class Effort:
@@ -194,7 +187,8 @@ class StepMemory:
         """Keep everything in ``memory``."""
         num_agents = constants.num_agents
         num_pairs = len(constants.pairs.robots)
-        self.ground = Ground(memory.remember("nearest", start=torch.inf))
+        # (N,) [m] the object's nearest approach to the goal
+        self.nearest = memory.remember("nearest", start=torch.inf)
         self.effort = Effort(memory.remember("effort", num_agents))
         self.effort_ahead: Effort | None = None
         # Not always, so that the training states of others stay as they are.
@@ -496,7 +490,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def _gained(self) -> Tensor:
-        return self._steps.ground.gain(self.prev.goal_distance, self.state.goal_distance)
+        return gained(self._steps.nearest, self.prev.goal_distance, self.state.goal_distance)
 
     @cached_property
     def shared_progress(self) -> Tensor:

@@ -195,7 +195,7 @@ class PushTask(TermTask):
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Reset the object's nearest distance to the goal, and its resting time there."""
-        self.steps.ground.nearest.masked_fill_(mask, torch.inf)
+        self.steps.nearest.masked_fill_(mask, torch.inf)
         if self.steps.rest is not None:
             self.steps.rest.masked_fill_(mask, 0.0)
         return True

@@ -115,7 +115,7 @@ def test_a_goal_from_outside_moves_in_chosen_worlds_and_pays_nothing_by_itself()
     assert env.state.goal_pos[0].tolist() == [4.0, -3.0, 0.0]
     # The goal went metres away, the object did not.
     assert step.info["reward/progress"][0].abs().max() < 1e-3
-    assert float(env.task.steps.ground.nearest[0]) == pytest.approx(
+    assert float(env.task.steps.nearest[0]) == pytest.approx(
         float(env.state.goal_distance[0]), abs=1e-3
     )
     env.set_goal(env.state.object_pos[:, :2].clone())

@@ -9,14 +9,7 @@ import torch
 from torch import Tensor, tensor
 
 from mqe.tasks.push import PushCfg, rewards
-from mqe.tasks.push.features import (
-    Effort,
-    Ground,
-    Pairs,
-    PushConstants,
-    StepFeatures,
-    StepMemory,
-)
+from mqe.tasks.push.features import Effort, Pairs, PushConstants, StepFeatures, StepMemory, gained
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.settings import PRESETS
 from mqe.tasks.terms import Memory, Worlds
@@ -284,12 +277,12 @@ def test_nobody_waits_for_the_push_of_a_robot_that_is_out() -> None:
 
 
 def test_only_new_ground_is_gained() -> None:
-    ground = Ground(tensor([math.inf]))
-    gained = [
-        ground.gain(tensor([before]), tensor([after])).item()
+    nearest = tensor([math.inf])
+    ground = [
+        gained(nearest, tensor([before]), tensor([after])).item()
         for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7))
     ]
-    assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=FEW_STEPS)
+    assert ground == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=FEW_STEPS)
 
 
 def make_steps() -> tuple[Memory, StepMemory]:
@@ -305,16 +298,16 @@ def test_efforts_and_ground_begin_anew_and_resume_where_they_were_saved() -> Non
     assert first.effort_ahead is not None
     first.effort.add(tensor([[5.0, 3.0], [1.0, 9.0]]))
     first.effort_ahead.add(tensor([[2.0, 3.0], [1.0, 4.0]]))
-    first.ground.gain(tensor([2.0, 3.0]), tensor([1.9, 3.1]))
+    gained(first.nearest, tensor([2.0, 3.0]), tensor([1.9, 3.1]))
     other.load_state_dict(memory.state_dict())
     assert second.effort_ahead is not None
     assert torch.equal(first.effort.values, second.effort.values)
     assert torch.equal(first.effort_ahead.values, second.effort_ahead.values)
-    assert second.ground.nearest.tolist() == pytest.approx([1.9, 3.0])
+    assert second.nearest.tolist() == pytest.approx([1.9, 3.0])
     memory.reset(tensor([True, True]))
     assert not first.effort.values.any()
     assert not first.effort_ahead.values.any()
-    assert first.ground.nearest.isinf().all()
+    assert first.nearest.isinf().all()
 
 
 def test_shared_progress_counts_a_control_step_once() -> None:

@@ -157,7 +157,7 @@ def test_a_recorded_transition_has_the_image_of_worlds_with_a_turned_box_and_swa
     actions[1] = actions[0]
     actions[2:] = actions[:1].flip(1)
     env.step(actions)
-    task.steps.ground.nearest.fill_(torch.inf)  # of the worlds before they were set
+    task.steps.nearest.fill_(torch.inf)  # of the worlds before they were set
     moved = data.qpos[0, 38:40].clone()
     step = env.step(actions)
     assert float((data.qpos[0, 38:40] - moved).norm()) > 0.01  # the box was pushed

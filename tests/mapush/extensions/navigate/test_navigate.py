@@ -45,13 +45,10 @@ def test_an_action_shifts_the_planned_sub_goal():
     shifted = planned[1] + 0.5 * (ahead + right)
     assert torch.equal(subgoal[0], planned[0])  # no shift: the planner, to the bit
     torch.testing.assert_close(subgoal[1], shifted)
-    marker = task.moved_props()
-    assert marker.shape == (2, 4, 3)
-    torch.testing.assert_close(marker[:, -1, :2], subgoal)
+    assert torch.equal(task.features.marker, subgoal)
     task.command(tensor([[[1.0, 1.0]]] * 2))  # in the middle of a decision
     task.targets(state)
     torch.testing.assert_close(subgoal[1], shifted)
-    assert task.moved_props() is None
 
 
 def test_a_mirrored_action_in_a_mirrored_world_leads_to_the_mirrored_sub_goal():
