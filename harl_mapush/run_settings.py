@@ -23,7 +23,7 @@ class RunnerCfg:
         10_000_000, "env steps between two checkpoints", min=1, max=10**15
     )
     torch_threads: int | None = option(
-        None, "threads of PyTorch; null: its own choice, at most one per core", min=1, max=1024
+        None, "threads of PyTorch; null: PyTorch's choice, at most one per core", min=1, max=1024
     )
     staggered_start: bool = option(
         True, "spread of the first episodes' ends over the time limit, instead of all at once"
@@ -46,7 +46,7 @@ class RunnerCfg:
         "device of the learner beside collectors: auto (a GPU if there is one), cpu or cuda:K",
     )
     queue_blocks: int = option(
-        4, "largest number of full blocks per collector in wait for storage", min=1, max=1000
+        4, "largest number of full blocks per collector that wait for storage", min=1, max=1000
     )
     stall_time: float = option(
         60.0,
@@ -71,8 +71,8 @@ class LoggerCfg:
     interval: int = option(5, "iterations between two progress lines", min=1, max=10**9)
     lines: str = option(
         "one",
-        "form of the progress: one line, the four lines of HARL, or (async) one line and those of "
-        "MAPush's asynchronous trainer about the collectors",
+        "form of the progress: one line, HARL's four lines, or (async) one line and those about "
+        "collectors from MAPush's asynchronous trainer",
         choices=("one", "harl", "async"),
     )
     out_dir: str | None = option(

@@ -22,7 +22,7 @@ class Extension(NamedTuple):
     # Modules with registrations: tasks, simulators, formats, clients and more
     modules: tuple[str, ...] = ()
     commands: Mapping[str, Command] = MappingProxyType({})
-    # Present command lines by commands of release 0.3
+    # Replacements for commands of release 0.3
     former_commands: Mapping[str, str] = MappingProxyType({})
     # Names of its tasks for ``gymnasium.make``
     gymnasium_ids: Mapping[str, str] = MappingProxyType({})

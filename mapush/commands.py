@@ -32,7 +32,7 @@ for _name, _target, _help in (
 ):
     COMMANDS.register(_name, Command(_target, _help))
 
-# Present command lines by commands of release 0.3. Extensions add theirs.
+# Replacements for commands of release 0.3. Extensions add theirs.
 MOVED = {
     "film": "mapush play TEAM --record FILE.mp4",
     "average": "mapush export RUN OUT --for policy --last 4",

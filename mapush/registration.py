@@ -72,14 +72,14 @@ def register_callback(name: str, callback: Callable[[RunContext], Callback]) -> 
 
 
 def register_format(name: str, checkpoint_format: Format) -> None:
-    """Register a checkpoint format for ``mapush test``, ``play`` and ``film``."""
+    """Register a checkpoint format for ``mapush test``, ``play`` and ``export``."""
     FORMATS.register(name, checkpoint_format)
 
 
 def register_client(name: str, client: Client) -> None:
     """Register an environment interface under ``name``, for ``mapush.make(task, client=<name>)``.
 
-    ``client`` takes ``Worlds`` (``harl_mapush.clients.entries``), and options as keyword arguments.
+    ``client`` takes ``Worlds`` (``harl_mapush.clients.worlds``), and options as keyword arguments.
     """
     CLIENTS.register(name, client)
 

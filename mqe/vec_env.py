@@ -24,9 +24,8 @@ class TimeStep(NamedTuple):
     obs: Tensor  # (N, A, O)
     state: Tensor  # (N, S), or (N, A, S) with state_type "FP"
     reward: Tensor  # (N, A), summed over the decision's control steps
-    terminated: (
-        Tensor  # (N, A) bool, ended by the task; an environment ends when all its agents have
-    )
+    # (N, A) bool, ended by the task; an environment ends when all its agents have ended
+    terminated: Tensor
     truncated: Tensor  # (N,) bool, ended by the clock
     # (N,) bool, False for broken simulations: reset, counted, and left out of learning
     valid: Tensor
@@ -75,9 +74,9 @@ class Image(NamedTuple):
 class TeamImage(NamedTuple):
     """A team's image in a symmetric scene. All agents' components change alike."""
 
-    obs: Image  # of an agent's
-    action: Image  # of an agent's
-    state: Image | None = None  # of the critic's, in each view; None: it has no such image
+    obs: Image  # of an agent's observation
+    action: Image  # of an agent's action
+    state: Image | None = None  # of each critic state; None: no known image
     shift: int = 0  # agent i of the image is agent i + shift of the team, counted round it
 
     @property
@@ -94,7 +93,7 @@ class Symmetries(NamedTuple):
     """
 
     mirror: TeamImage | None = None  # left and right swapped
-    turn: TeamImage | None = None  # the object at the next heading that looks alike
+    turn: TeamImage | None = None  # the object at its next heading of equal appearance
     numbers: TeamImage | None = None  # every robot with the number of the one before it
 
 
@@ -130,10 +129,10 @@ class TeamSpec(NamedTuple):
     obs_sizes: tuple[int, ...]  # each agent's own; tensors are padded with zeros to the largest
     action_sizes: tuple[int, ...]  # likewise
     state_size: int
-    state_type: str  # "EP": one state an environment, "FP": one an agent
+    state_type: str  # "EP": one state per environment, "FP": one per agent
     symmetries: Symmetries = Symmetries()
     is_trained: bool = False  # whether the run starts with trained networks
-    # Sets in observations and in states; all other numbers are those of the agent or the world.
+    # Sets in observations and in states. Other components describe the agent or the world.
     obs_sets: tuple[EntityBlock, ...] = ()
     state_sets: tuple[EntityBlock, ...] = ()
     # Index of the observed number for participation, 1 or 0. None: all agents always take part.

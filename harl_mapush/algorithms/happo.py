@@ -85,6 +85,6 @@ class Happo(OnPolicy):
         after = rollout_log_probs(self.actors[agent], storage, agent)
         ratio = losses.factor_ratio(after, before)
         if self.spec.presence is not None:
-            # Agents that take no part have no share in what the others' actions lead to.
+            # Absent agents' ratios do not weigh the others' advantages.
             ratio = torch.where(storage.active[agent, :-1] > 0.0, ratio, 1.0)
         storage.next_factor.mul_(ratio)

@@ -21,7 +21,7 @@ class NetworkCfg:
     )
     critic_hidden_sizes: tuple[int, ...] = option(
         (),
-        "sizes of the critic's hidden layers; empty: the same as hidden_sizes",
+        "sizes of the critic's hidden layers; empty: equal to hidden_sizes",
         min=1,
         max=_WIDEST,
     )

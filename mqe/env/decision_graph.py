@@ -36,7 +36,7 @@ def _pack(result: StepResult) -> tuple[PackedStep, SceneState, dict[str, Tensor]
 
 def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> StepResult:
     step, state, metrics = packed
-    # A state of its own: what was derived from the last one no longer holds.
+    # A new object, since values cached in the last state are outdated.
     return StepResult(step.copy(), state.like(state.rows), metrics)
 
 

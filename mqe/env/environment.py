@@ -120,8 +120,8 @@ class MultiAgentEnv:
         self._sums = torch.zeros(n, len(task.names.measures), device=self.device)  # of the metrics
         self._return = torch.zeros(n, device=self.device)
 
-        # Of finished episodes. The metrics, (N,) each, are those of the episodes that ended at the
-        # last step, where they did; the next step may overwrite them.
+        # Metrics (N,) of the episodes that ended at the last step, undefined for other worlds. The
+        # next step may overwrite them.
         self.episode_metrics: dict[str, Tensor] = {}
         names = (*task.names.metrics, "return")
         self._statistics = EpisodeStatistics(names, self.report.rates, n, self.device, share)

@@ -32,10 +32,10 @@ class EpisodeStatistics(Resumable):
         self.names = names
         self._rates = rates
         self._share = share
-        # All worlds may end at once, each into a row of its own.
+        # All worlds may end at once and need a row each.
         self._room = max(CAPACITY, num_envs)
         self._rows = torch.full((self._room + 1, len(names)), torch.nan, device=device)
-        # The last row takes what is no episode.
+        # Worlds without a finished episode write into the last row, which nobody reads.
         self._spare = torch.tensor(self._room, device=device)
         self._count = torch.zeros((), dtype=torch.int64, device=device)
 

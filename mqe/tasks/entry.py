@@ -117,17 +117,17 @@ class TaskEntry(NamedTuple):
     make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]
     report: Report = Report()  # how its episodes are summed up and shown
     suite: str | None = None  # in which the calculator measures policies; None: the usual worlds
-    # Settings of ``task`` that a policy is built for, from those that it was trained with; they
-    # stay unless an evaluation asks for others.
+    # Settings of ``task`` fixed by a policy, from those of its training; an evaluation keeps them
+    # unless it names others.
     of_policy: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
-    # Settings of ``env`` that the task asks for, where nobody says others.
+    # The task's defaults for settings of ``env``.
     usual_env: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
-    # Settings of ``task`` that a setting takes the place of, when it is named and they are not.
+    # By setting of ``task``: another setting that it replaces if only the first is named.
     replaces: Mapping[str, str] = MappingProxyType({})
-    # The size of the largest team that a shared policy which was trained with these settings of
-    # ``task`` can act in; None: only teams of the size that it was trained in.
+    # Largest team for a shared policy trained with these settings of ``task``; None: only teams of
+    # its training's size.
     largest_team: Callable[[Any], int | None] = lambda cfg: None
-    # What the robots push with these settings of ``task``; None: nothing.
+    # The objects with these settings of ``task``; None: the task has none.
     objects: Callable[[Any], PushedObjects | None] = lambda cfg: None
     # Untrained policies to compare with, each built for an environment.
     policies: Registry[Callable[[Any], Callable[[Tensor], Tensor]]] = Registry("script")

@@ -60,34 +60,32 @@ class Stateful(Protocol):
 class TaskFeatures(NamedTuple):
     """A task's optional parts. Only ``planned_way`` waits for the device."""
 
-    # (N, C) all that observations show besides the scene, live.
+    # (N, C) the observed memory besides the scene, live.
     memory: Tensor | None = None
-    # (O,) what env.randomize.observation_noise means for each number of an observation; None: the
-    # same for all.
+    # (O,) factors on env.randomize.observation_noise for an observation's numbers; None: all 1.
     noise_scale: Tensor | None = None
     # Zeros in an observation stand for missing values, and get no noise.
     zeros_are_missing: bool = False
-    # Saves and restores what the present episodes depend on besides the scene.
+    # Saves and restores the present episodes' state besides the scene.
     stateful: Stateful | None = None
-    # Expects another goal (N, 2) [m] in the worlds of a mask (N,) from now on; returns whether the
-    # scene's goal moves there.
+    # Sets another goal (N, 2) [m] in the worlds of a mask (N,); returns whether the scene's goal
+    # moves there.
     set_goal: Callable[[Tensor, Tensor], bool] | None = None
-    # Expects another heading (N,) [rad] of the object at the goal in the worlds of a mask (N,), in
-    # the present episodes; None: goals have no heading.
+    # Sets another goal heading (N,) [rad] of the object in the worlds of a mask (N,), for the
+    # present episodes; None: goals have no heading.
     set_goal_heading: Callable[[Tensor, Tensor], None] | None = None
-    # Returns what pushes the robots before a control step (N,) of their episodes.
+    # Returns the disturbance before a control step (N,) of the episodes.
     disturb: Callable[[Tensor], Disturbance] | None = None
     # (N, 2) [m] where the scene's marker is drawn, live.
     marker: Tensor | None = None
     # Has frozen networks run over blocks of worlds; called before the first step.
     use_blocks: Callable[[ActiveWorlds], None] | None = None
-    # Expects nothing of the robots that are True in the first mask (N, A), live: they are dead or
-    # absent. Those of the second (N, A) take no part at present: they may also be late. Called
-    # before the first step.
+    # Takes two live masks (N, A) before the first step: robots that are excused (dead, absent or
+    # idle), and robots that take no part at present (dead, absent, or late and waiting).
     excuse_robots: Callable[[Tensor, Tensor], None] | None = None
     # Takes the push (N,) or (1,) [N] that slides each world's object. Called before the first step.
     weigh: Callable[[Tensor], None] | None = None
-    # Limits actions (N, A, U) by the observations (N, A, O) that they follow from.
+    # Limits actions (N, A, U), given the observations (N, A, O) behind them.
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
     reward_weights: Mapping[str, float] = MappingProxyType({})  # of the weighed reward terms
     # Describes an agent's observation by term: names of its numbers, unit and meaning. The argument

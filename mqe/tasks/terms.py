@@ -125,19 +125,19 @@ class ObservationTerm(Term):
 
     # The names of its numbers; by default the name of the term and a number from 0.
     numbers: tuple[str, ...] | None = None
-    # In a mirror that swaps left and right: the sign of each number, and the number whose place it
-    # takes (None: each its own). Without signs the term has no mirror image.
+    # Mirror image (left and right swapped): the sign of each number, and the index of its source
+    # (None: the number itself). Without signs the term has no mirror image.
     mirror_signs: Signs = None
     mirror_index: tuple[int, ...] | None = None
     noise: float | tuple[float, ...] = 1.0  # times ``env.randomize.observation_noise``
     # What the entities are: "teammates" (observation), "robots" (state), or other things in a set.
     over: str | None = None
     is_set: bool = False
-    # The entity whose place each takes in the mirror, given the settings; None: each its own.
+    # Index of each entity's source in the mirror image, given the settings; None: itself.
     mirror_entities: Callable[[Any], Sequence[int] | None] = lambda cfg: None
-    # With the object turned to the next heading at which it looks the same: the order and signs of
-    # all numbers, given the settings and how many they are. None: unknown, so that the term takes
-    # part in no symmetry but the mirror.
+    # Image with the object at its next heading of equal appearance: the order and signs of all
+    # numbers, given the settings and their count. None: unknown; the mirror is then the term's only
+    # symmetry.
     turn: Callable[[Any, int], _Places] = lambda cfg, size: None
 
 
@@ -146,7 +146,7 @@ class RewardTerm(Term):
     """An unweighted reward of every control step: (N,) for all robots, or (N, A)."""
 
     weight: float = 0.0  # unless a preset or the user sets another
-    # Whether it is the same for an object at another heading at which it looks the same.
+    # Whether the object's turn to a heading of equal appearance leaves the reward unchanged.
     is_same_turned: bool = True
 
 
@@ -172,7 +172,7 @@ class MetricTerm(Term):
     """
 
     per_robot: bool = False
-    # Measures that it needs besides those that the task always has.
+    # Required measures in addition to the task's own.
     measures: Mapping[str, MeasureTerm] = field(default_factory=dict)
 
 

@@ -52,7 +52,7 @@ class TargetDelay(History):
 
     def __init__(self, num_envs: int, num_targets: int, device: torch.device) -> None:
         """Begin without targets. Before an episode's start its first target is repeated."""
-        # This control step's, and those of earlier ones that may be in force.
+        # Targets of this control step, and of earlier ones within the largest delay
         num_steps = 1 - (-MAX_DELAY // DECIMATION)
         super().__init__(num_steps, (num_envs, num_targets), device)
         self._substep = torch.arange(DECIMATION, device=device).unsqueeze(1)

@@ -36,7 +36,7 @@ _EPISODE = 21
 _STEP = 22
 _NOISE = 23
 _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
-# where MuJoCo keeps them in a DC motor's gainprm
+# Columns of a DC motor's gainprm in MuJoCo
 DC_RESISTANCE = 0
 DC_STIFFNESS = 4
 DC_DAMPING = 6
@@ -106,8 +106,8 @@ class RandomizationCfg:
     )
     place_bias: Span = option(
         0.0,
-        "distance of the observed object from the true one, in a direction drawn per episode [m]; "
-        "what robots remember by task.senses has errors of its own",
+        "offset of the observed object from the true one, in a direction drawn per episode [m]; "
+        "task.senses has separate errors",
         min=0.0,
         max=10.0,
     )
@@ -129,9 +129,9 @@ class RandomizationCfg:
     )
     lost_robots: tuple[str, ...] = option(
         (),
-        "ways to lose one robot of a team, one drawn for each episode: dead (motors without power "
-        "from lost_time on; it lies there), absent (it stands 10 m away), late (it stands until "
-        "lost_time) or idle (it stands on the object's far side, observed like a teammate)",
+        "ways to lose one robot of a team, one drawn per episode: dead (unpowered motors from "
+        "lost_time on), absent (it stands 10 m away), late (it stands until lost_time) or idle (it "
+        "stands on the object's far side, observed like a teammate)",
         choices=LOSSES,
     )
     lost_share: float = option(
@@ -142,22 +142,22 @@ class RandomizationCfg:
     )
     absent_robots: tuple[int, int] = option(
         (0, 0),
-        "range of the number of robots that stay away for an episode (they stand 10 m away), any "
-        "of the team; the others are a smaller team",
+        "range of the number of absent robots in an episode, drawn from the team; they stand 10 m "
+        "away, and the others form a smaller team",
         min=0,
         max=MAX_ROBOTS - 1,
     )
     robot_force: float = option(
         0.0,
-        "force with which one robot can push [N]; absent_robots leaves at least as many as it "
-        "takes to slide the world's object; 0: it leaves any number",
+        "push of one robot [N]; absent_robots then leaves enough robots to slide the world's "
+        "object; 0: no such limit",
         min=0.0,
         max=1e4,
     )
     fewest_share: float = option(
         0.0,
-        "fraction of episodes in which as many robots stay away as absent_robots and robot_force "
-        "allow; in the others any number of these does",
+        "fraction of episodes with the smallest team that absent_robots and robot_force allow; "
+        "other episodes draw any allowed size",
         min=0.0,
         max=1.0,
     )
@@ -303,7 +303,7 @@ class Randomization(Resumable):
         self.has_bias = cfg.varies("place_bias") or cfg.varies("heading_bias")
         self.has_moving_goals = cfg.varies("goal_speed")
         has_object_draws = self.has_bias or self.has_moving_goals
-        # Within a decision.
+        # Whether actions in force can change within a decision
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
 
         latest = max(1.0, _FREEZE_SHARE * max_episode_length)
@@ -345,8 +345,8 @@ class Randomization(Resumable):
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
         self._lost = {name: nobody.clone() for name in LOSSES}
-        # (N, A) robots of the present control step, all live: those without power; those, the
-        # absent and the idle ones; those that nobody observes: dead, absent, or late and waiting.
+        # (N, A) masks of the present control step, live: unpowered robots; dead, absent or idle
+        # ones; unobserved ones (dead, absent, or late and waiting).
         self.is_dead = nobody.clone()
         self.is_out = nobody.clone()
         self.is_away = nobody.clone()
@@ -430,8 +430,10 @@ class Randomization(Resumable):
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
     def _count_absent(self, drawn: Tensor, episode: Tensor) -> None:
-        """Replace the drawn numbers (N, 1) by numbers of absent robots: the largest ones in the
-        lower part of the range, ``fewest_share`` of it, and all in turn above that.
+        """Replace the drawn numbers (N, 1) by numbers of absent robots.
+
+        The lower ``fewest_share`` of the drawn range stands for the largest allowed number. The
+        rest is divided equally among all allowed numbers.
         """
         cfg = self.cfg
         fewest, largest = cfg.absent_robots

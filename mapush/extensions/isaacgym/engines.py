@@ -11,6 +11,7 @@ import torch
 from mapush.extensions.isaacgym import neutral_model
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mqe.config import ConfigError
+from mqe.host_memory import check_room
 from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
 from mqe.world.robots import NUM_JOINTS
 from mqe.world.scene import FLOOR_BIT
@@ -51,6 +52,9 @@ _FIELDS = (  # of the model, which worlds may have of their own
 )
 # Environment variable: the path of Isaac Gym's interpreter. Files of settings name no program.
 PYTHON = "MAPUSH_ISAAC_PYTHON"
+# Reports of cards with 8 GB: 1 to 2 GB for 2^23 pairs, and about 2.5 MB for a world
+_PAIR_BYTES = 200
+_WORLD_BYTES = 2.5e6
 
 
 def contact_pairs(num_envs: int, num_robots: int) -> int:
@@ -120,6 +124,8 @@ def _make(
             "--set env.model=reference, or --sim mujoco"
         )
     scene = isaac_scene(model, num_envs, device)
+    num_bytes = scene["contact_pairs"] * _PAIR_BYTES + num_envs * _WORLD_BYTES
+    check_room(num_bytes, device, "env.num_envs", num_envs)
     return ProcessSimulator(ISAACGYM, os.environ[PYTHON], scene, model, num_envs, device)
 
 

@@ -1,8 +1,8 @@
 """The push task's sets: other robots, the whole team, and points on the object's outline.
 
 An entity's first feature is 1 if the entity is present. An absent entity's features are all 0. A
-set has room for ``ROOM`` robots, so all teams' observations have the same size. N
-worlds, A robots, M = ``ROOM``, P outline points, E entities, K features per entity.
+set has room for ``ROOM`` robots, so all teams' observations have equal sizes. N worlds, A robots,
+M = ``ROOM``, P outline points, E entities, K features per entity.
 """
 
 import torch

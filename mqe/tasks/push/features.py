@@ -92,8 +92,7 @@ class PushConstants:
         # Row i lists the bodies that robot i observes: the object (body A), then the others.
         observed = [[a, *row[1:]] for row in order]
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
-        # The memory that observations show: the columns of the roster, the goal's heading, and
-        # those of the senses.
+        # Columns of the observed memory: the roster's, the goal's heading, the senses'
         self.roster_size = 0
         if cfg.observation == "sets":
             self.roster_size = Roster.size(a)
@@ -191,7 +190,7 @@ class StepMemory:
         self.nearest = memory.remember("nearest", start=torch.inf)
         self.effort = Effort(memory.remember("effort", num_agents))
         self.effort_ahead: Effort | None = None
-        # Not always, so that the training states of others stay as they are.
+        # Only with its weight, so that other runs' training states keep their tensors.
         if "shared_progress_ahead" in chosen_weights(PUSH_TERMS.rewards, constants.cfg):
             self.effort_ahead = Effort(memory.remember("effort_ahead", num_agents))
         collapse = memory.remember("collapse", num_agents, CollapseTimers.SIZE)
@@ -381,7 +380,7 @@ class SceneFeatures:
     def heading_error(self) -> Tensor:
         """(N,) [rad] signed angle from the object's heading to the goal's.
 
-        The nearest heading counts at which a symmetric object looks alike.
+        A symmetric object has several equal headings; the nearest one counts.
         """
         return self.constants.heading_error(self.state.object_yaw, self.goal_heading)
 

@@ -1,9 +1,8 @@
 """Keep a team's robots apart by limits on their velocity commands.
 
-Each robot limits its own command, using the other robots' positions as it observes them, noise
-included. Its speed towards another
-robot may be at most ``rate * (gap - distance)``, with the gap between the two trunks. A robot
-closer than ``distance`` backs away slowly. A command of zero stays zero.
+Each robot limits its own command, using the other robots' observed positions, noise included. Its
+speed towards another robot may be at most ``rate * (gap - distance)``, with the gap between the two
+trunks. A robot closer than ``distance`` backs away slowly. A command of zero stays zero.
 
 This is the condition of a control barrier function (Ames, Xu, Grizzle and Tabuada, "Control Barrier
 Function Based Quadratic Programs for Safety Critical Systems", 2017) with ``gap - distance`` as the
@@ -24,7 +23,7 @@ _LARGEST_RATE = 5.0  # [1/s] the gait brakes too slowly for a larger one
 BACK_OFF = 0.2  # [m/s] largest speed away from a robot that is too close
 _ROUNDS = 8  # steps of the projection onto all limits
 _TINY = 1e-6  # [m] or [m/s]
-_OTHER_ROBOT = re.compile(r"((?:robot|teammates)\d+)_x")  # its place, in the names of observations
+_OTHER_ROBOT = re.compile(r"((?:robot|teammates)\d+)_x")  # name of another robot's x component
 
 
 def rate_of(decision_period: int) -> float:

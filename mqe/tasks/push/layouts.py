@@ -25,15 +25,14 @@ TURN = (-0.01, TWO_PI)  # [rad] the reference's range of every angle about the v
 
 # [m] between the trunks of separated robots: nose to tail they reach 0.29 m and up to 0.49 m.
 ROBOT_CLEARANCE = 0.8
-OBJECT_CLEARANCE = (
-    0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach
-)
+# [m] from a separated robot's trunk to the object: the reach of a stretched hind leg.
+OBJECT_CLEARANCE = 0.5
 
 # Close and tangled starts: two robots side by side.
-CLOSE_MARGIN = 0.05  # [m] that their trunks are apart beyond the distance that is a collision
-CLOSE_DISTANCE = 0.5  # [m] between their trunks at most
-TANGLED_DISTANCE = 0.4  # [m] likewise
-# [rad] of the way from one to the other against abreast: hips stand beside the other's trunk.
+CLOSE_MARGIN = 0.05  # [m] least distance of their trunks beyond a collision
+CLOSE_DISTANCE = 0.5  # [m] largest distance of their trunks in a close start
+TANGLED_DISTANCE = 0.4  # [m] largest distance of their trunks in a tangled start
+# [rad] between abreast and the line through both: hips stand beside the other's trunk.
 SLANT = (0.38, 0.62)
 TRUNK_REACH = 0.25  # [m] from a trunk's middle to its ends, nearly
 TRUNK_SIDE = 0.14  # [m] from a trunk's middle to the sides of its hips, nearly
@@ -79,7 +78,7 @@ class PushLayouts:
         self.encounters: Encounters | None = None
         if close_share + tangled_share > 0.0:
             self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
-            # Last: the other numbers are the same with and without.
+            # Drawn last, so that the other numbers do not depend on encounters.
             ranges += self.encounters.ranges
         self.ranges = UniformRanges(ranges, device)
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)

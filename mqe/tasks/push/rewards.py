@@ -163,7 +163,8 @@ REWARDS.update(
             "N s",
         ),
         "impulse_in_concert": RewardTerm(
-            "the same times the square of the sum of all pushes over the sum of their sizes",
+            "impulse_ahead times the squared ratio of the pushes' vector sum to the sum of their "
+            "magnitudes (1: all robots push one way)",
             lambda step: step.push_ahead * step.push_concert.square() * STEP_DT,
             "N s",
         ),
@@ -180,13 +181,13 @@ REWARDS.update(
             "m",
         ),
         "shared_progress_ahead": RewardTerm(
-            "the same with the equality of the robots' pushes ahead",
+            "gained distance towards the goal times the equality of the robots' pushes ahead",
             lambda step: step.shared_progress_ahead,
             "m",
         ),
         "turned_away": RewardTerm(
-            "0 for a robot that faces the object's nearest point to 1 for one with its back to it, "
-            "within twice its reach (a penalty: weight below 0)",
+            "0 for a robot that faces the object's nearest point, up to 1 for one that faces away, "
+            "within 0.7 m of the outline (a penalty: weight below 0)",
             lambda step: (0.5 - 0.5 * step.facing_object) * (step.outline_distance < 2.0 * REACH),
         ),
         "time": RewardTerm(

@@ -15,7 +15,7 @@ class Roster:
     def __init__(self, values: Tensor, num_agents: int) -> None:
         """Read both masks from ``values`` (N, C), 1 for yes and 0 for no, as views."""
         self.takes_part = values[:, :num_agents]  # (N, A)
-        # (N, A, A) the robot of the row observes that of the column, if it takes part.
+        # (N, A, A) the row's robot observes the column's robot if that one takes part.
         self.observes = values[:, num_agents:].unflatten(1, (num_agents, num_agents))
 
     @classmethod

@@ -120,7 +120,7 @@ class PushTask(TermTask):
     def heading_error(self, object_yaw: Tensor) -> Tensor:
         """Return the signed angle (N,) [rad] from ``object_yaw`` (N,) to the goal's heading.
 
-        The nearest heading counts at which a symmetric object looks alike.
+        A symmetric object has several equal headings; the nearest one counts.
         """
         return self.constants.heading_error(object_yaw, self.goal_heading)
 

@@ -35,7 +35,7 @@ _TYPES = {
     "capsule": mujoco.mjtGeom.mjGEOM_CAPSULE,
     "ellipsoid": mujoco.mjtGeom.mjGEOM_ELLIPSOID,  # a tyre, with one contact on the floor
 }
-# Of a wheel, whose mass the trunk has, and of an idle joint's link [kg, kg m^2].
+# Inertial of an idle joint's link, and of a wheel, whose mass is part of the trunk's
 _LIGHT = Inertial(1e-6, (0.0, 0.0, 0.0), (1e-6, 1e-6, 1e-6, 0.0, 0.0, 0.0))
 _ALONG = {"y": (np.sqrt(0.5), np.sqrt(0.5), 0.0, 0.0), "z": (1.0, 0.0, 0.0, 0.0)}
 

@@ -58,8 +58,7 @@ class Robots:
             .transpose(-1, -2)
             .contiguous()
         )
-        # Knee and trunk shapes, (1 + G,): what is round about them [m], and that much and what
-        # counts as touching.
+        # Radii [m] of the knee and the trunk's shapes, (1 + G,), and with the margin of a touch
         rounds = [[cfg.knee_radius, *row] for cfg, row in zip(cfgs, radii, strict=True)]
         self._rounds = self._tensor(rounds)
         self._margins = self._tensor([[radius + TOUCH for radius in row] for row in rounds])

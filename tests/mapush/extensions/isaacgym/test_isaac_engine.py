@@ -17,7 +17,9 @@ from mapush.extensions.isaacgym import engines, neutral_model
 from mapush.extensions.isaacgym.worker.frames import changed_rows, from_root_states, to_root_states
 from mapush.extensions.isaacgym.worker.protocol import MAX_ROWS, Sizes, layout
 from mapush.extensions.isaacgym.worker.serve import Refused
+from mqe import host_memory
 from mqe.config import ConfigError
+from mqe.registry import SimCfg, make_simulator
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import build_scene
@@ -345,3 +347,10 @@ def test_isaac_gym_refuses_friction_against_rolling() -> None:
     model = build_scene(1, None, ground="kerbs").model
     with pytest.raises(ConfigError, match="env.ground: Isaac Gym has no kerbs"):
         engines.isaac_scene(model, 1, torch.device("cpu"))
+
+
+def test_worlds_beyond_the_free_memory_are_refused_by_their_pairs(monkeypatch) -> None:
+    monkeypatch.setenv("MAPUSH_ISAAC_PYTHON", sys.executable)
+    monkeypatch.setattr(host_memory, "host_memory", lambda: 8 * 2**30)
+    with pytest.raises(ConfigError, match=r"env.num_envs=10000 takes 24.\d GiB, .* to \d+$"):
+        make_simulator(SimCfg("isaacgym", "cpu"), MODEL, 10_000)
