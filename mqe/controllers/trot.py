@@ -14,9 +14,8 @@ from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
 GAIT_FREQUENCY = 2.5  # [Hz] of a Go1: one trot cycle in 20 control steps
-STANDING_COMMAND = (
-    0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
-)
+# [m/s, rad/s] Below this on every axis the clock stops, and the robot stands.
+STANDING_COMMAND = 0.05
 ACTION_SCALE = (0.35, 0.6, 0.8)  # [rad] hip, thigh, calf at action 1
 SWING_HEIGHT = 0.08  # [m] clearance of a foot in the middle of its swing
 # [rad] added to a swinging leg's targets at the top of its swing. Untrained policies already trot.

@@ -151,11 +151,14 @@ def _mirrored(x: Tensor) -> Tensor:
 
 @cache
 def _rpy_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Quaternion = product + sign * product, of half-angle cosines and sines cr cp cy sr sp sy,
-    numbered from 0.
+    """Return the factors and signs of a quaternion, product + sign * product.
 
-    w = cr cp cy + sr sp sy, x = sr cp cy - cr sp sy, y = cr sp cy + sr cp sy, z = cr cp sy - sr sp
-    cy.
+    Factors are the half-angle cosines and sines cr cp cy sr sp sy, numbered from 0:
+
+        w = cr cp cy + sr sp sy
+        x = sr cp cy - cr sp sy
+        y = cr sp cy + sr cp sy
+        z = cr cp sy - sr sp cy
     """
     factors = [
         [(0, 1, 2), (3, 1, 2), (0, 4, 2), (0, 1, 5)],
@@ -170,11 +173,13 @@ def _rpy_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor
 def _rotation_table(
     device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Entry = constant + scale * product + scale * product, row by row. Quaternion components are
-    numbered from 0.
+    """Return factors, constants and scales: entry = constant + scale * product + scale * product.
 
-    1 - 2 (yy + zz) 2 (xy - wz) 2 (xz + wy) 2 (xy + wz) 1 - 2 (xx + zz) 2 (yz - wx) 2 (xz - wy) 2
-    (yz + wx) 1 - 2 (xx + yy)
+    Row by row, with the quaternion's components numbered from 0:
+
+        1 - 2 (yy + zz)    2 (xy - wz)        2 (xz + wy)
+        2 (xy + wz)        1 - 2 (xx + zz)    2 (yz - wx)
+        2 (xz - wy)        2 (yz + wx)        1 - 2 (xx + yy)
     """
     left = [2, 1, 1, 1, 1, 2, 1, 2, 1] + [3, 0, 0, 0, 3, 0, 0, 0, 2]
     right = [2, 2, 3, 2, 1, 3, 3, 3, 1] + [3, 3, 2, 3, 3, 1, 2, 1, 2]
@@ -189,8 +194,8 @@ def _rotation_table(
 
 @cache
 def _frame_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Forward (x, y) and left (-y, x), from a rotation matrix's entries, row by row from 0, and
-    signs.
+    """Return the entries, row by row from 0, and signs of forward (x, y) and left (-y, x) in a
+    rotation matrix.
     """
     return torch.tensor([0, 3, 3, 0], device=device), torch.tensor(
         [1, 1, -1, 1], dtype=dtype, device=device

@@ -13,8 +13,7 @@ from mqe.world.geometry import dot, heading_frame, length, rotate_inverse, rotat
 from mqe.world.robots import NUM_JOINTS
 from mqe.world.things import Pose, Things
 
-# A robot's share of qpos and qvel: its pose and its trunk's velocity, then its joints. An object
-# has the former only.
+# Sizes in qpos and qvel: a pose and a velocity for each trunk and object; a robot's joints follow.
 POSE = 7
 VELOCITY = 6
 ROBOT_QPOS = POSE + NUM_JOINTS
@@ -31,8 +30,7 @@ class SceneState:
     ``<thing>/<part>``.
     """
 
-    # Of each obstacle: position, quaternion, and how many contacts it has, with anything and with
-    # the object.
+    # Rows of an obstacle: position, quaternion, numbers of contacts (any, and with the object)
     OBSTACLE_ROWS = 3 + 4 + 2
 
     def __init__(
