@@ -106,7 +106,7 @@ def uniform_support(obj: ObjectCfg) -> Support:
         grid = np.stack(np.meshgrid(half_x * cells, half_y * cells), axis=-1).reshape(-1, 2)
         if geom.type == "cylinder":
             grid = grid[np.linalg.norm(grid, axis=1) <= half_x]
-        points.append(grid @ geom.axes + geom.pos[:2])
+        points.append(grid + geom.pos[:2])
         shares.append(np.full(len(grid), geom.mass / obj.mass / len(grid)))
     return Support(np.concatenate(points), np.concatenate(shares))
 

@@ -46,7 +46,6 @@ class GeomCfg:
     reference_inertia: tuple[float, float, float] | None = option(
         None, "diagonal that the reference's URDF states [kg m^2]"
     )
-    yaw: float = option(0.0, "turn about z [rad]", min=-math.pi, max=math.pi)
 
     def __post_init__(self) -> None:
         check_values(GeomCfg, vars(self), "object part")
@@ -58,26 +57,19 @@ class GeomCfg:
 
     @property
     def half_extents(self) -> tuple[float, float]:
-        """Half-extents along its own x and y [m]."""
+        """Half-extents along x and y [m]."""
         if self.type == "box":
             return 0.5 * self.size[0], 0.5 * self.size[1]
         return self.size[0], self.size[0]
 
-    @property
-    def axes(self) -> NDArray[np.float64]:
-        """Its x and y axes (2, 2), object frame."""
-        yaw = self.yaw if self.type == "box" else 0.0
-        cos, sin = math.cos(yaw), math.sin(yaw)
-        return np.array([[cos, sin], [-sin, cos]])
-
     def corners(self) -> NDArray[np.float64]:
-        """Return the corners (4, 2) [m] of the rectangle round it, along its axes."""
+        """Return the corners (4, 2) [m] of the rectangle round it, object frame."""
         signs = np.array([(-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)])
-        return self.pos[:2] + signs * self.half_extents @ self.axes
+        return self.pos[:2] + signs * self.half_extents
 
     def inertia(self, kind: str) -> NDArray[np.float64]:
-        """Return the inertia (3,) [kg m^2] about the part's centre, along its axes: ``physical``
-        or ``reference``.
+        """Return the inertia (3,) [kg m^2] about the part's centre, along the object's axes:
+        ``physical`` or ``reference``.
         """
         if kind == "reference":
             assert self.reference_inertia is not None  # ObjectCfg.inertia says so to the user
@@ -172,8 +164,6 @@ class ObjectCfg:
             size = (factor * geom.size[0], geom.size[1])
             return replace(geom, size=size, pos=(factor * x, factor * y, z))
 
-        if any(geom.yaw != 0.0 for geom in self.geoms):
-            raise ConfigError(f"object {self.name!r}: it has turned parts; leave its width alone")
         along_x = factor if any(geom.type == "cylinder" for geom in self.geoms) else 1.0
         outline = tuple((along_x * x, factor * y) for x, y in self.outline)
         wider = replace(self, geoms=tuple(map(widened, self.geoms)), outline=outline)
@@ -194,7 +184,7 @@ class ObjectCfg:
                     x, y = -y, x
                     if geom.type == "box":
                         size = (size[1], size[0], size[2])
-                geoms.add((geom.type, size, geom.mass, (x, y, z), geom.yaw))
+                geoms.add((geom.type, size, geom.mass, (x, y, z)))
             return geoms
 
         if all(geom.type == "cylinder" and geom.pos[:2] == (0.0, 0.0) for geom in self.geoms):
@@ -211,8 +201,7 @@ class ObjectCfg:
 
         def looks(x: float, y: float) -> tuple[set[Any], set[Any]]:
             geoms = {
-                (g.type, g.size, g.mass, (x * g.pos[0], y * g.pos[1], g.pos[2]), x * y * g.yaw)
-                for g in self.geoms
+                (g.type, g.size, g.mass, (x * g.pos[0], y * g.pos[1], g.pos[2])) for g in self.geoms
             }
             return geoms, {(x * corner[0], y * corner[1]) for corner in self.outline}
 
@@ -242,9 +231,7 @@ class ObjectCfg:
         com = masses @ centers / masses.sum()
         total = np.zeros((3, 3))
         for geom, arm in zip(self.geoms, centers - com, strict=True):
-            axes = np.eye(3)
-            axes[:2, :2] = geom.axes
-            total += axes.T @ np.diag(geom.inertia(kind)) @ axes + geom.mass * (
+            total += np.diag(geom.inertia(kind)) + geom.mass * (
                 arm @ arm * np.eye(3) - np.outer(arm, arm)
             )
         return float(masses.sum()), com, total
@@ -285,9 +272,6 @@ class Footprint:
         self._centers = self._tensor([[geom.pos[:2] for geom in geoms] for geoms in parts])
         self._half_sizes = self._tensor(boxes) / 2
         self._radii = self._tensor(radii)
-        is_turned = any(geom.yaw != 0.0 for geoms in parts for geom in geoms)
-        axes = [[geom.axes.tolist() for geom in geoms] for geoms in parts]
-        self._axes = self._tensor(axes) if is_turned else None  # (N, 1, G, 2, 2) of the parts
         self._corners = self._tensor([shape.outline for shape in shapes])
         edge = torch.roll(self._corners, -1, dims=-2) - self._corners
         self._lengths = length(edge)
@@ -312,8 +296,6 @@ class Footprint:
         """
         way = self._ways(points)
         nearest = (length(way) - self._radii).argmin(dim=-1)
-        if self._axes is not None:
-            way = in_frame(way, self._axes.mT)
         way = way.take_along_dim(nearest[..., None, None], dim=-2).squeeze(-2)
         return way / length(way).clamp(min=1e-6).unsqueeze(-1)
 
@@ -323,8 +305,8 @@ class Footprint:
 
         A line that touches the outline or ends on its near side crosses nothing.
         """
-        start = self._along_parts(starts.unsqueeze(-2) - self._centers)
-        way = self._along_parts((ends - starts).unsqueeze(-2))
+        start = starts.unsqueeze(-2) - self._centers
+        way = (ends - starts).unsqueeze(-2)
         is_through_box = crosses_box(start, way, self._half_sizes - GRAZE)
         square = way.square().sum(dim=-1).clamp(min=1e-12)
         nearest = (-dot(start, way) / square).clamp(0.0, 1.0).unsqueeze(-1)
@@ -332,16 +314,11 @@ class Footprint:
         return (is_through_box | is_through_disc).any(dim=-1)
 
     def _ways(self, points: Tensor) -> Tensor:
-        """Return the ways (..., P, G, 2) [m], along parts' axes, to the boxes and to the middles
-        of cylinders.
-
-        ``points`` (..., P, 2) are in the object frame.
+        """Return the ways (..., P, G, 2) [m] from ``points`` (..., P, 2) to the boxes and to the
+        middles of cylinders, object frame.
         """
-        offset = self._along_parts(points.unsqueeze(-2) - self._centers)
+        offset = points.unsqueeze(-2) - self._centers
         return offset.clamp(-self._half_sizes, self._half_sizes) - offset
-
-    def _along_parts(self, vec: Tensor) -> Tensor:
-        return vec if self._axes is None else in_frame(vec, self._axes)
 
     def push_direction(self, points: Tensor) -> Tensor:
         """Return the inward unit normals (..., P, 2), object frame, of the reward polygon's nearest
@@ -408,9 +385,8 @@ def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     center = np.array(geom.pos[:2])
     if geom.type == "box":
-        center = geom.axes @ center
         half_size = np.array(geom.half_extents)
-        sides = np.stack((center - half_size, center + half_size))[:, None] / (rays @ geom.axes.T)
+        sides = np.stack((center - half_size, center + half_size))[:, None] / rays
         enters = sides.min(axis=0).max(axis=1)
         leaves = sides.max(axis=0).min(axis=1)
         return np.where(leaves >= np.maximum(enters, 0.0), leaves, 0.0)

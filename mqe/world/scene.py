@@ -451,7 +451,6 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
             type=kind,
             size=size,
             pos=part.pos,
-            quat=(math.cos(0.5 * part.yaw), 0.0, 0.0, math.sin(0.5 * part.yaw)),
             rgba=(0.80, 0.62, 0.38, 1.0),
             mass=0.0,
             contype=OBJECT_BIT,

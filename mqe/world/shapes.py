@@ -166,7 +166,7 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> WorldFields:
     body = model.body("object").id
     friction = torch.tensor([shape.friction[0] for shape in shapes], dtype=torch.float64)
     made = object_friction_fields(scene, friction)
-    names = ("geom_size", "geom_pos", "geom_quat", "geom_rbound", "geom_aabb")
+    names = ("geom_size", "geom_pos", "geom_rbound", "geom_aabb")
     names += ("body_mass", "body_ipos", "body_iquat", "body_inertia")
     fields = {name: made[name].numpy() for name in names}  # views
     for world, shape in enumerate(shapes):
@@ -174,7 +174,6 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> WorldFields:
             size = _size(part)
             fields["geom_size"][world, geom] = size
             fields["geom_pos"][world, geom] = part.pos
-            mujoco.mju_axisAngle2Quat(fields["geom_quat"][world, geom], (0, 0, 1), part.yaw)
             fields["geom_rbound"][world, geom] = np.linalg.norm(size)
             fields["geom_aabb"][world, geom, 3:] = (*part.half_extents, 0.5 * part.size[-1])
         mass, center, inertia = shape.inertia()
@@ -209,7 +208,7 @@ def _boxes_of_kind(kind: str, a: float, b: float, s: float, t: float) -> list[Bo
 def _is_shape(obj: ObjectCfg) -> bool:
     """Return whether an object could be one of a world's shapes."""
     return len(obj.geoms) <= NUM_BOXES and all(
-        geom.type == "box" and geom.size[2] == HEIGHT and not geom.yaw for geom in obj.geoms
+        geom.type == "box" and geom.size[2] == HEIGHT for geom in obj.geoms
     )
 
 

@@ -95,8 +95,8 @@ def sides(obj: ObjectCfg, margin: float = MARGIN) -> Pushes:
                 side = np.empty((len(along), 2))
                 side[:, axis] = sign * half_size[axis]
                 side[:, 1 - axis] = along
-                points.append(middle + side @ geom.axes)
-                directions.append(np.tile(-sign * geom.axes[axis], (len(along), 1)))
+                points.append(middle + side)
+                directions.append(np.tile(-sign * np.eye(2)[axis], (len(along), 1)))
     pushes = Pushes(np.concatenate(points), np.concatenate(directions))
     is_free = ~_is_inside(obj, pushes.points - 0.5 * _STEP * pushes.directions)
     return Pushes(pushes.points[is_free], pushes.directions[is_free])
@@ -198,7 +198,7 @@ def _is_inside(obj: ObjectCfg, points: Array) -> NDArray[np.bool_]:
     """Return a mask (P,) for points (P, 2) inside a part of the object."""
     inside = np.zeros(len(points), dtype=bool)
     for geom in obj.geoms:
-        offset = np.abs((points - geom.pos[:2]) @ geom.axes.T)
+        offset = np.abs(points - geom.pos[:2])
         if geom.type == "box":
             inside |= (offset < geom.half_extents).all(axis=1)
         else:

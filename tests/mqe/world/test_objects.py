@@ -379,9 +379,3 @@ def test_lines_of_sight_know_the_object_of_each_world() -> None:
         assert torch.equal(crossed[world], alone)
     assert crossed.any()
     assert not crossed.all()
-
-
-def test_an_object_of_turned_parts_has_no_other_width():
-    turned = replace(OBJECTS["cuboid"], geoms=(GeomCfg("box", (1.0, 1.0, 0.5), 4.0, yaw=0.3),))
-    with pytest.raises(ConfigError, match="object 'cuboid': it has turned parts"):
-        turned.with_width(2.0)

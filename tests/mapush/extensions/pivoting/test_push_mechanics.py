@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import mujoco
 import numpy as np
@@ -49,17 +48,6 @@ def test_push_at_the_end_of_a_side_takes_less(
     assert push.force == pytest.approx(force, abs=0.01)
     # The centre of rotation lies beyond the side's other end.
     assert push.velocity[0] / push.turn_rate < -0.5
-
-
-def test_a_turned_box_takes_what_it_takes_along_the_axes():
-    beam = OBJECTS["beam"]
-    turned = replace(beam, geoms=(replace(beam.geoms[0], yaw=0.7),))
-    assert len(sides(turned).points) == len(sides(beam).points)
-    expected = least_force_of(beam, 2)
-    push = least_force_of(turned, 2)
-    assert push.force == pytest.approx(expected.force, rel=1e-3)
-    ways = (push.pushes.points * push.pushes.directions).sum(axis=1)
-    assert ways == pytest.approx([-0.2, -0.2])  # perpendicular to the long side
 
 
 def test_closed_form_of_a_square_on_its_corners():
