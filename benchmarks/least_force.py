@@ -65,7 +65,7 @@ WORLDS = {
 
 def main() -> int:
     """Print a line for each object, and draw them if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--suites", action="store_true")
     parser.add_argument("--strain", action="store_true")

@@ -34,7 +34,7 @@ mapush.register_simulator("mine", SimulatorEntry(make, runs_on_gpu=False))
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch) -> str:
+def module(tmp_path, monkeypatch):
     (tmp_path / "own_simulator.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -1,5 +1,7 @@
 """Every object and team size makes an environment for the shipped gait."""
 
+from typing import cast
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from harl_mapush import config
 from mqe import host_memory
 from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, slow_choice
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.objects import OBJECTS
@@ -126,7 +129,8 @@ def test_settings_that_were_made_by_hand_are_checked_as_those_that_are_read(env,
 
 def test_the_friction_of_every_world_lies_in_the_objects_range():
     env = make_env(EnvCfg(num_envs=64), SIM, PushCfg(object="tblock"), seed=3)
-    pair = torch.as_tensor(env.sim._batch.expanded("pair_friction"))[:, 0, 0]
+    batch = cast(MujocoBatchSimulator, env.sim)._batch
+    pair = torch.as_tensor(batch.expanded("pair_friction"))[:, 0, 0]
     assert 0.35 <= float(pair.min()) < 0.36  # (0.6 + 0.1) / 2
     assert 0.39 < float(pair.max()) <= 0.40  # (0.7 + 0.1) / 2
     env.close()

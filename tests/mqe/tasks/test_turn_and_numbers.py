@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
@@ -92,7 +93,7 @@ def image_of(state: SceneState, name: str, kind: str) -> SceneState:
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_agents_and_critic_see_the_image_of_a_scene_like_theirs(kind, how, name):
     torch.manual_seed(0)
-    settings = {"observation": "sets"} if how == "sets" else {"state_type": how}
+    settings: dict[str, Any] = {"observation": "sets"} if how == "sets" else {"state_type": how}
     settings["more_observations"] = ("own_velocity", "object_velocity")
     if how != "FP":
         settings["more_state"] = ("object_velocity",)

@@ -45,7 +45,9 @@ def test_an_action_shifts_the_planned_sub_goal():
     shifted = planned[1] + 0.5 * (ahead + right)
     assert torch.equal(subgoal[0], planned[0])  # no shift: the planner, to the bit
     torch.testing.assert_close(subgoal[1], shifted)
-    assert torch.equal(task.features.marker, subgoal)
+    marker = task.features.marker
+    assert marker is not None
+    assert torch.equal(marker, subgoal)
     task.command(tensor([[[1.0, 1.0]]] * 2))  # in the middle of a decision
     task.targets(state)
     torch.testing.assert_close(subgoal[1], shifted)
