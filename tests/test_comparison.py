@@ -139,7 +139,7 @@ def test_the_health_of_runs_is_that_of_all_their_seeds(comparison: ModuleType) -
     assert comparison.health_table({"happo": seeds}).splitlines()[2] == row
 
 
-@pytest.mark.parametrize("name", ["algorithms", "cores", "leader"])
+@pytest.mark.parametrize("name", ["algorithms", "cores", "leader", "separate"])
 def test_the_shipped_records_are_of_algorithms_and_tasks_in_the_plan(
     name: str, comparison: ModuleType, tmp_path: Path
 ) -> None:

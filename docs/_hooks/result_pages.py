@@ -574,6 +574,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "algorithms_five": partial(algorithms, "all_tasks_table", "cylinder", "any", "pose"),
     "algorithms_leader": partial(algorithms, "success_table", "leader", files=("leader.json",)),
     "algorithms_contrasts": partial(algorithms, "contrast_table"),
+    "algorithms_separate": partial(algorithms, "task_pair_table", files=("separate.json",)),
     "algorithms_equal": partial(algorithms, "equal_table"),
     "algorithms_hours": partial(algorithms, "hours_table", files=(*COMPARED, "leader.json")),
     "algorithms_health": partial(algorithms, "health_table", "team2"),
