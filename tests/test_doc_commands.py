@@ -44,6 +44,7 @@ NOT_RUN = {
     "mapush test pretrained:any --suite mixed --set 'env.robots=[go1,al": "a file with a gait",
     "mapush train --preset laptop_team --set 'env.robots=[go2": "a file with a gait",
     "mapush train --preset benchmarks/pair.yaml --set 'env.robots=[go2": "a file with a gait",
+    "mapush train --preset benchmarks/pair_happo.yaml --set 'env.robots=[go2": "a file with a gait",
     "mapush doctor --sim isaacgym": "Isaac Gym",
     "mapush train --sim isaacgym": "Isaac Gym",
     "torchrun --nnodes 2": "two machines",
