@@ -1,8 +1,9 @@
 """The mean of gaits, one trained from the other: precision of the one, balance of the other.
 
-python benchmarks/mean_gait.py OUT GAIT GAIT ... [--shares 3 2] [--commands 1 1 0.95]
+python benchmarks/mean_gait.py OUT GAIT GAIT ... [--shares 3 2] [--commands 1 1 0.95] [--ahead 0.02]
 
-A negative share goes beyond the other gaits. ``--commands`` scales ahead, aside and turning.
+A negative share goes beyond the other gaits. ``--commands`` scales ahead, aside and turning,
+``--ahead`` is added to the observed command ahead of a gait that walks too fast or too slow.
 """
 
 import argparse
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("gaits", type=resolve, nargs="+", help="runs or checkpoints")
     parser.add_argument("--shares", type=float, nargs="+", help="one a gait, of their sum")
     parser.add_argument("--commands", type=float, nargs=3, default=(1.0, 1.0, 1.0))
+    parser.add_argument("--ahead", type=float, default=0.0)
     arguments = parser.parse_args()
     shares = arguments.shares or [1.0] * len(arguments.gaits)
     if len(shares) != len(arguments.gaits):
@@ -39,7 +41,9 @@ def main() -> None:
     for name in actors[0]:
         parts = [share * actor[name] for share, actor in zip(shares, actors, strict=True)]
         weights[name] = torch.stack(parts).sum(dim=0) / sum(shares)
-    weights["base.mlp.fc.0.weight"][:, COMMANDS] *= torch.tensor(arguments.commands)
+    commands = weights["base.mlp.fc.0.weight"][:, COMMANDS]
+    commands *= torch.tensor(arguments.commands)
+    weights["base.mlp.fc.0.bias"] += arguments.ahead * commands[:, 0]
     torch.save(weights, arguments.out / ACTOR)
     copy_description(arguments.gaits[-1], arguments.out)
     renew_manifest(arguments.out)
