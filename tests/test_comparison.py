@@ -85,7 +85,9 @@ def test_an_improvement_in_both_tasks_is_bold(comparison: ModuleType) -> None:
     one = comparison.read_groups({"mapush": {"box": seeds}})
     assert comparison.pair_table(one).splitlines()[2] == "| A |  | 1.00 | 0.72 |"
     both = comparison.read_groups({"mapush": {"box": seeds, "team2": seeds}})
-    assert comparison.pair_table(both).splitlines()[2] == "| A |  | **1.00** | 0.72 |"
+    a_row, b_row, _ = comparison.pair_table(both).splitlines()[2:]
+    assert a_row == "| A |  | **1.00** | 0.72 |"
+    assert b_row == "| B | **0.00** |  | 0.67 |"
 
 
 def test_three_runs_of_three_beat_as_many_by_chance_in_one_comparison_of_ten(

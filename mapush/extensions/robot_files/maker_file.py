@@ -35,7 +35,6 @@ def read_maker_file(path: Path) -> MakerFile:
     except (ValueError, OSError) as error:
         raise _unreadable(path, error) from None
     _find_packages(spec, path)
-    _find_packages(spec, path)
     notes = [*_remove_meshes(spec, path), *_mend_inertias(spec), *_remove_constraints(spec)]
     for part in (*spec.keys, *spec.sensors, *spec.lights, *spec.cameras):
         spec.delete(part)

@@ -111,6 +111,22 @@ def test_a_worlds_disc_has_floor_under_its_box_alone():
     assert data.body("object").xpos[2] == pytest.approx(0.25, abs=2e-3)
 
 
+def test_parts_of_a_world_are_bounded_and_rub_like_those_of_its_own_model():
+    disc = make_shape("disc", FAMILIES["disc"](1.0, 0.7, 0.3, 0.4), 12.0, 0.5)
+    corner = make_shape("L", FAMILIES["L"](1.0, 0.7, 0.3, 0.4), 12.0, 0.4)
+    scene = build_scene(1, common_object([disc, corner]))
+    fields = shape_fields(scene, [disc, corner])
+    for world, (shape, slots) in enumerate(((disc, (0, 3)), (corner, (0, 1)))):
+        own = build_scene(1, shape)
+        geoms = [scene.object_geoms[slot] for slot in slots]
+        for name in ("geom_size", "geom_pos", "geom_rbound", "geom_aabb", "geom_friction"):
+            expected = getattr(own.model, name)[own.object_geoms]
+            assert fields[name][world, geoms].numpy() == pytest.approx(expected, abs=1e-12), name
+        friction = fields["pair_friction"][world, scene.object_floor_pairs].numpy()
+        expected = own.model.pair_friction[own.object_floor_pairs[:1]]
+        assert friction == pytest.approx(np.repeat(expected, len(friction), axis=0))
+
+
 BAR = make_shape("bar", [(0.0, 0.0, 0.9, 0.2)], 3.0, 0.5)
 
 
