@@ -89,7 +89,8 @@ def play(env: MultiAgentEnv, policy: str, teacher: str) -> tuple[Tensor, Tensor]
             success = torch.where(ends, env.episode_metrics["success"].float(), success)
         is_finished = is_finished | ends
         env.pause(is_finished)
-        obs, state = step.obs, step.state
+        obs = step.obs
+        state = step.state
     return success, differences
 
 

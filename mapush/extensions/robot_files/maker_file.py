@@ -81,7 +81,7 @@ def _has_joints(body: mujoco.MjsBody) -> bool:
 
 
 def _find_packages(spec: mujoco.MjSpec, path: Path) -> None:
-    """Give meshes at ``package://`` addresses their paths, if a folder over the file has them."""
+    """Replace the ``package://`` address of each mesh that lies in a folder above the file."""
     for mesh in spec.meshes:
         if not mesh.file.startswith(_PACKAGE):
             continue
