@@ -161,6 +161,9 @@ def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
     env.set_goal(goal, tensor([True, False]))
     env.step(torch.zeros(2, 1, 2))
     torch.testing.assert_close(env.task.planning.plan.subgoal, torch.stack((goal[0], planned)))
+    marker = env.scene.model.body("marker").mocapid[0]
+    drawn = env.sim.data.mocap_pos[:, marker, :2]
+    assert torch.equal(drawn, env.task.planning.plan.subgoal.to(drawn.dtype))
     assert torch.equal(env.state.goal_pos, goal_of_the_map)
     env.step(torch.zeros(2, 1, 2))
     assert not torch.allclose(env.task.planning.plan.subgoal[0], goal[0], atol=0.1)
