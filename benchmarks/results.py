@@ -36,6 +36,7 @@ from harl_mapush.runs import checkpoint
 from mqe.config import load_yaml
 from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED
+from mqe.tasks.entry import EnvCfg
 
 FOLDER = Path(__file__).resolve().parent
 FILE = FOLDER / "results" / "rows.jsonl"
@@ -153,11 +154,23 @@ def actor_digest(policy: str) -> str:
 
 
 def worlds(row: Mapping[str, Any]) -> str:
-    """Return a digest of a row's worlds: its suite's settings, its object and the gaits."""
+    """Return a digest of a row's worlds: its suite's settings, its object and its robots' gaits."""
     suite = _suite(row["suite"])
     parts = [suite.worlds, suite.conditions.get(row["condition"]), _form(row["object"])]
-    gaits = [actor_digest(f"{PRETRAINED}{name}") for name in SHIPPED_GAITS]
+    ending = "push" if model(row) == "physical" else "velocity"
+    names = [name for name in SHIPPED_GAITS if name.endswith(ending)]
+    gaits = [actor_digest(f"{PRETRAINED}{name}") for name in names]
     return digest(json.dumps([*parts, gaits], sort_keys=True).encode())
+
+
+def model(row: Mapping[str, Any]) -> str:
+    """Return the robots' description in a row's worlds: the suite's, or the policy's own."""
+    settings = _suite(row["suite"]).worlds.get("env", {})
+    policies = [row["policy"], row["note"].removeprefix("task.team=")]
+    for policy in policies:
+        if policy.startswith(PRETRAINED):
+            settings = checkpoint.read_config(checkpoint.resolve(policy))["env"] | settings
+    return settings.get("model", EnvCfg.model)
 
 
 @cache
