@@ -7,8 +7,6 @@ recording holds their random draws.
 
 from __future__ import annotations
 
-import io
-import lzma
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +26,7 @@ from harl.runners.off_policy_ha_runner import OffPolicyHARunner
 from harl.runners.off_policy_ma_runner import OffPolicyMARunner
 from torch import Tensor
 
+from tests.support import recording_file
 from tests.support.harl_off_policy import FORMAT
 
 AGENTS = 2
@@ -348,10 +347,8 @@ def main(folder: Path) -> None:
     """Record every case."""
     torch.set_num_threads(1)
     for case in FILES:
-        buffer = io.BytesIO()
-        torch.save(record(case, small=case not in LARGE_FILES), buffer)
         path = folder / f"{case}.pt.xz"
-        path.write_bytes(lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+        recording_file.write(path, record(case, small=case not in LARGE_FILES))
         sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
 
 

@@ -8,8 +8,6 @@ synthetic rollouts. A recording holds their permutations and the parts of the la
 
 from __future__ import annotations
 
-import io
-import lzma
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,16 +27,9 @@ from harl.runners.on_policy_ha_runner import OnPolicyHARunner
 from harl.runners.on_policy_ma_runner import OnPolicyMARunner
 from torch import Tensor
 
+from tests.support import recording_file
 from tests.support.harl_recording import FORMAT, NUM_STAGES
 from tests.support.record_off_policy import copied
-
-FOUR_BYTE_NUMBERS = {
-    "id": lzma.FILTER_LZMA2,
-    "preset": 9 | lzma.PRESET_EXTREME,
-    "lc": 0,
-    "lp": 2,
-    "pb": 2,
-}
 
 ENVS = 4
 STEPS = 6
@@ -345,10 +336,8 @@ def main(folder: Path, names: list[str]) -> None:
     """Record the named cases, or every case."""
     torch.set_num_threads(1)
     for name in names or CASES:
-        buffer = io.BytesIO()
-        torch.save(record(name), buffer)
         path = folder / f"{name}.pt.xz"
-        path.write_bytes(lzma.compress(buffer.getvalue(), filters=[FOUR_BYTE_NUMBERS]))
+        recording_file.write(path, record(name))
         sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
 
 
