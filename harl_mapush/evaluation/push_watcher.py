@@ -38,7 +38,6 @@ _TEAM_SUMS = ("pushing", "all_pushing", "phase")  # [s]
 _ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last control step
 # Lines of text: a label and the names of its metrics. Lines of missing metrics are left out.
 _LINES = (
-    ("push towards the goal [N s]", ("useful_impulse_ns",)),
     ("the least useful share, mean", ("lesser_useful_share",)),
     ("all push at once, of the pushing time", ("simultaneous_share",)),
     ("a robot in contact, of the phase", ("touch_share_of_phase",)),
@@ -169,9 +168,8 @@ def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
 
     Means over episodes:
 
-    - ``useful_impulse_ns``: useful force times dt, summed over robots and physics steps
     - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J a robot's useful
-      impulse, over episodes with a positive one
+      impulse (useful force times dt), over episodes with a positive one
     - ``lesser_useful_share``: the least such share in an episode
     - ``end_distance_m``, ``end_speed_m_s``: the object's distance from the goal and its speed
       at the last control step
@@ -229,7 +227,6 @@ def _useful_shares(sums: Mapping[str, Tensor]) -> Tensor:
 def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
     """Return the team's means over episodes."""
     return {
-        "useful_impulse_ns": mean(_of_robots(sums, "useful_impulse").sum(dim=1)),
         "lesser_useful_share": mean(_useful_shares(sums).amin(dim=1)),
         "simultaneous_share": _ratio(sums["team_all_pushing"], sums["team_pushing"]),
         "end_distance_m": mean(sums["end_distance"]),

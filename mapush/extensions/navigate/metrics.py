@@ -14,7 +14,6 @@ MEASURES.update(
             "1 while a robot touches an obstacle", lambda step: step.is_touching_obstacle[:, 1]
         ),
         "path": MeasureTerm("length of the object's path", lambda step: step.path, "m"),
-        "progress": MeasureTerm("decrease of the cost-to-go", lambda step: step.progress),
         "shortest": MeasureTerm(
             "length of the shortest path from the start to the goal",
             lambda step: step.plan.shortest[:, 0],
@@ -34,14 +33,6 @@ METRICS.update(
             "1 for an end by a collapse", lambda episodes: episodes.terminated["collapse"]
         ),
         "episode_time_s": MetricTerm("length of the episode", lambda episodes: episodes.time, "s"),
-        "path_length": MetricTerm(
-            "length of the object's path", lambda episodes: episodes.sum("path"), "m"
-        ),
-        "shortest_length": MetricTerm(
-            "length of the shortest path around the obstacles",
-            lambda episodes: episodes.mean("shortest"),
-            "m",
-        ),
         "spl": MetricTerm(
             "success times the length of the shortest path over the length of the object's path",
             lambda episodes: episodes.spl,

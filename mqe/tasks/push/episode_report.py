@@ -24,8 +24,8 @@ from mqe.tasks.push.terminations import TERMINATIONS
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
     """Turn the metrics (N,) of N episodes into the calculator's, beside the rates of ``REPORT``.
 
-    A robot may collapse, or robots be tangled, with any end of the episode. Metrics without any
-    episode to count are None. The keys:
+    A robot may collapse with any end of the episode. Metrics without any episode to count are None.
+    The keys:
 
     - ``num_episodes``, ``num_successes``, ``num_broken``
     - ``timeout_rate``
@@ -34,9 +34,9 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     - ``time_given_success_s``
     - ``finished_time_s``: a failure counts as the time limit
     - ``collaboration_degree``, ``collaboration_degree_reference``: means over successes
-    - per agent, over all episodes: its share of the contact impulse on the object, and its mean
-      distance to it. The impulse sums the force's magnitude at every control step's end, in any
-      direction. The share of the useful impulse is another metric.
+    - per agent, over all episodes: its share of the contact impulse on the object. The impulse sums
+      the force's magnitude at every control step's end, in any direction. The share of the useful
+      impulse is another metric.
     - ``lesser_contact_share``: the mean over episodes of the least agent's share
 
     Every rate ``NAME_rate`` over all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
@@ -82,8 +82,7 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     averaged = [
         name
         for name in columns
-        if name.startswith(("contact_share_agent", "object_distance_agent"))
-        or name in further_metrics(columns)
+        if name.startswith("contact_share_agent") or name in further_metrics(columns)
     ]
     return metrics | {name: mean(columns[name][~is_broken]) for name in averaged}
 
@@ -118,7 +117,6 @@ def describe(metrics: Metrics) -> str:
         ("falls", event("fall_rate")),
         ("time-outs", event("timeout_rate")),
         ("collapses", event("collapse_rate")),
-        ("tangles", event("tangle_rate")),
         ("collaboration degree", formatted("collaboration_degree")),
         ("collaboration degree, reference's", formatted("collaboration_degree_reference")),
     ]
@@ -126,12 +124,7 @@ def describe(metrics: Metrics) -> str:
         name.removeprefix("contact_share_") for name in metrics if name.startswith("contact_share_")
     ]
     rows += [
-        (
-            agent,
-            f"{formatted(f'contact_share_{agent}')} of the contact impulse, "
-            f"{formatted(f'object_distance_{agent}', ' m')} away",
-        )
-        for agent in agents
+        (agent, f"{formatted(f'contact_share_{agent}')} of the contact impulse") for agent in agents
     ]
     rows.append(("the least contact share, mean", formatted("lesser_contact_share")))
     if metrics["num_broken"]:
@@ -140,7 +133,7 @@ def describe(metrics: Metrics) -> str:
 
 
 REPORT = Report(
-    rates=("success", "collision", "fall", "collapse", "tangle"),
+    rates=("success", "collision", "fall", "collapse"),
     headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
     outcomes=TEAM_OUTCOMES,
     summarize=summarize,

@@ -45,17 +45,10 @@ MEASURES.update(
             lambda step: step.is_together[:, 1],
         ),
         "collapse": MeasureTerm("1 while a robot has collapsed", lambda step: step.is_collapsed),
-        "tangle": MeasureTerm("1 while two robots are tangled", lambda step: step.is_tangled),
         "contact_impulse": MeasureTerm(
             "impulse of the robot on the object",
             lambda step: length(step.state.contact_force) * STEP_DT,
             "N s",
-            per_robot=True,
-        ),
-        "object_distance": MeasureTerm(
-            "planar distance of the robot to the object's origin",
-            lambda step: step.center_distance,
-            "m",
             per_robot=True,
         ),
         "is_reached": MeasureTerm("1 from the first success on", Reached),
@@ -76,9 +69,6 @@ METRICS.update(
         "collapse": MetricTerm(
             "1 for a collapse at any time of the episode", lambda e: e.happened("collapse")
         ),
-        "tangle": MetricTerm(
-            "1 for a tangle at any time of the episode", lambda e: e.happened("tangle")
-        ),
         "episode_time_s": MetricTerm(
             "length of the episode; if success does not end it, until the first success",
             lambda e: e.time,
@@ -98,12 +88,6 @@ METRICS.update(
             "robot's fraction of the contact impulse on the object; the impulse sums the "
             "force's magnitude, whatever the direction; episodes with contact only",
             _contact_share,
-            per_robot=True,
-        ),
-        "object_distance": MetricTerm(
-            "mean planar distance of the robot to the object's origin",
-            lambda e: e.mean("object_distance"),
-            "m",
             per_robot=True,
         ),
     }

@@ -38,7 +38,7 @@ STATISTICS = {
     "episode_time_s": 12.0,
     "collaboration_degree": math.nan,
     "contact_share_agent0": 0.25,
-    "object_distance_agent1": 1.5,
+    "pull_agent1": 1.5,
 }
 
 
@@ -109,7 +109,7 @@ def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> N
         "mapush/return": -1.5,
         "mapush/episode_time_s": 12.0,
         "agent0/contact_share": 0.25,
-        "agent1/object_distance": 1.5,
+        "agent1/pull": 1.5,
         "perf/env_steps_per_s": 25_000.0,
         "perf/collect_s": 3.0,
         "perf/update_s": 1.0,

@@ -91,12 +91,10 @@ FIRST = {
     "collision": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],
     "fall": [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
     "collapse": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
-    "tangle": [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0],
     "episode_time_s": [0.06, 0.16, 0.02, 0.10, 0.10, 0.20, 0.04],
     "collaboration_degree": [0.5, 0.25, NAN, NAN, NAN, NAN, 1.0],
     "collaboration_degree_reference": [0.0, 0.5, NAN, NAN, NAN, NAN, 1.0],
     "contact_share_agent0": [0.75, 0.25, NAN, 0.5, 0.5, NAN, 1.0],
-    "object_distance_agent0": [1.0, 1.0, 2.0, 2.0, 1.0, 5.0, 99.0],
 }
 
 
@@ -114,7 +112,6 @@ def test_counts_first_episodes_only() -> None:
     assert metrics["fall_rate"] == pytest.approx(1 / 7)
     assert metrics["timeout_rate"] == pytest.approx(1 / 7)
     assert metrics["collapse_rate"] == 0.0
-    assert metrics["tangle_rate"] == pytest.approx(2 / 7)
     assert metrics["num_broken"] == 1
     assert metrics["success_rate_spawned"] == pytest.approx(2 / 6)
     assert metrics["success_spawned_ci95"] == pytest.approx(list(wilson_interval(2, 6)))
@@ -130,7 +127,6 @@ def test_counts_first_episodes_only() -> None:
     assert metrics["collaboration_degree"] == pytest.approx(0.375)
     assert metrics["collaboration_degree_reference"] == pytest.approx(0.25)
     assert metrics["contact_share_agent0"] == pytest.approx(0.5)
-    assert metrics["object_distance_agent0"] == pytest.approx(2.0)
 
 
 def test_stops_when_all_are_done() -> None:

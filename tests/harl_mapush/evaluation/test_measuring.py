@@ -75,8 +75,8 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
         torch.testing.assert_close(others[0][name], values, rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(alone[0][name], values[:1], rtol=0, atol=0, equal_nan=True)
     # Another seed.
-    assert (others[1]["object_distance_agent0"] != many[0]["object_distance_agent0"]).all()
-    assert len(set(many[0]["object_distance_agent0"])) == SIZE + 2
+    assert (others[1]["return"] != many[0]["return"]).all()
+    assert len(set(many[0]["return"])) == SIZE + 2
     assert sizes == {SIZE}
 
 

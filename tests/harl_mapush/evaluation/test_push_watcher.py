@@ -63,7 +63,6 @@ def test_impulses_are_those_towards_the_goal() -> None:
     # Robot 0 pushes to the goal, then back; robot 1 aslant, and across.
     add(totals, [[(30.0, 0.0), (10.0, 40.0)], [(-10.0, 0.0), (0.0, 20.0)]])
     metrics = summarized(totals)
-    assert metrics["useful_impulse_ns"] == pytest.approx(30 * DT)
     assert metrics["useful_share_agent0"] == pytest.approx(2 / 3)
     assert metrics["useful_share_agent1"] == pytest.approx(1 / 3)
     assert metrics["lesser_useful_share"] == pytest.approx(1 / 3)
@@ -73,7 +72,6 @@ def test_a_robot_that_pushes_the_wrong_way_has_no_share() -> None:
     totals = PushTotals(1, 2)
     add(totals, [[(30.0, 0.0), (-10.0, 0.0)]])
     metrics = summarized(totals)
-    assert metrics["useful_impulse_ns"] == pytest.approx((30 - 10) * DT)
     assert metrics["useful_share_agent0"] == 1.0
     assert metrics["lesser_useful_share"] == 0.0
 
@@ -128,7 +126,6 @@ def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() ->
         speed=[0.01, 0.01, 0.03, 0.0],
     )
     assert metrics["push_ahead_share"] == pytest.approx(30 / 40)
-    assert metrics["useful_impulse_ns"] == pytest.approx(40 * DT / 3)
     assert metrics["useful_share_agent0"] == 1.0  # of the two in which it pushed
     assert metrics["end_distance_m"] == pytest.approx(2.5 / 3)
     assert metrics["still_at_goal_rate"] == 0.25  # a broken episode is not still
@@ -206,7 +203,7 @@ def test_the_calculator_measures_without_changing_what_it_measures() -> None:
     after = measure(measured)
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
-    assert after["useful_impulse_ns"] == 0.0  # 0.4 s are too few to come near
+    assert after["lesser_useful_share"] is None  # 0.4 s are too few to come near
     text = describe(measured, after)
-    assert "push towards the goal [N s]             0.000" in text
+    assert "the least useful share, mean            -" in text
     assert "ahead / sideways / backwards" in text

@@ -22,7 +22,6 @@ KNOWN = {
     "fall_rate",
     "collision_rate",
     "collapse_rate",
-    "tangle_rate",
     "timeout_rate",
     "num_broken",
     "lesser_contact_share",
@@ -138,7 +137,7 @@ def test_a_suite_of_ones_own_has_conditions_in_every_file(tmp_path, capsys) -> N
         ("apart", 2, [1, 2]),
         ("heavy", 2, [1, 2]),
     ]
-    assert all(set(row) >= {*KNOWN, "useful_impulse_ns"} for row in conditions)
+    assert all(set(row) >= {*KNOWN, "lesser_useful_share"} for row in conditions)
     assert len(table.read_text().splitlines()) == 3
     out = capsys.readouterr().out
     assert "n = 2 for each condition" in out
@@ -158,7 +157,7 @@ def test_the_strict_suite_continues_after_success(tmp_path) -> None:
     words += ["--device", "cpu", "--set", "task.episode_length_s=0.2", "--json", str(figures)]
     assert test.main(words) == 0
     metrics = json.loads(figures.read_text())
-    assert {"end_distance_m", "useful_impulse_ns"} <= set(metrics)
+    assert {"end_distance_m", "lesser_useful_share"} <= set(metrics)
     suite = config.measured_suite("go1push_mid", "strict")
     assert suite.worlds["task"]["success_ends"] is False
     assert suite.worlds["task"]["success_radius"] == 1.0  # of the default suite
