@@ -27,12 +27,12 @@ from mqe.world.scene import MAX_ROBOTS, PHYSICS_DT
 from mqe.world.state import SceneState
 
 PUSH_FORCE = 1.0  # [N]
-DIRECTIONS = ("ahead", "sideways", "backwards")
 # Sums of an episode for each robot, then of the team.
 _ROBOT_SUMS = (
     "useful_impulse",  # [N s]
     "pushing",  # [s] that the robot pushes
-    *DIRECTIONS,  # [N s] of the force's magnitude
+    "impulse",  # [N s] of the force's magnitude
+    "ahead",  # [N s] of it, with the force near the nose's direction
 )
 _TEAM_SUMS = ("pushing", "all_pushing", "phase")  # [s]
 _ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last control step
@@ -41,7 +41,7 @@ _LINES = (
     ("the least useful share, mean", ("lesser_useful_share",)),
     ("all push at once, of the pushing time", ("simultaneous_share",)),
     ("a robot in contact, of the phase", ("touch_share_of_phase",)),
-    (" / ".join(DIRECTIONS), tuple(f"push_{kind}_share" for kind in DIRECTIONS)),
+    ("pushed ahead, of all impulse", ("push_ahead_share",)),
     ("object at the end [m], [m/s]", ("end_distance_m", "end_speed_m_s")),
     ("object still at the goal at the end", ("still_at_goal_rate",)),
     ("heading error at the end [degrees]", ("end_heading_error_deg",)),
@@ -76,13 +76,8 @@ class PushTotals:
         is_pushing = magnitude > PUSH_FORCE
         useful = dot(force, goal_direction.unsqueeze(2))
 
-        along = dot(force, ahead)
-        limit = math.cos(NOSE_ANGLE) * magnitude
-        is_ahead = along >= limit
-        is_back = along <= -limit
-        directions = torch.stack((is_ahead, ~(is_ahead | is_back), is_back))
-
-        sums = torch.stack((useful, is_pushing.float(), *(magnitude * directions)))
+        is_ahead = dot(force, ahead) >= math.cos(NOSE_ANGLE) * magnitude
+        sums = torch.stack((useful, is_pushing.float(), magnitude, magnitude * is_ahead))
         self.robots += sums.sum(dim=1) * PHYSICS_DT
         self._follow_phase(is_pushing)
 
@@ -184,8 +179,7 @@ def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
     - ``simultaneous_share``: time with all robots pushing / pushing time
     - ``touch_share_of_phase``, and ``touch_share_of_phase_agent<i>`` of a robot: a robot's
       pushing time / the team's phase
-    - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
-      degrees from the nose, in between, or within 60 degrees from the tail / all impulse
+    - ``push_ahead_share``: impulse within 60 degrees from the nose / all impulse
     """
     is_counted = ~episodes["broken"].cpu().bool()
     sums = {name: values.cpu().double()[is_counted] for name, values in episodes.items()}
@@ -248,9 +242,7 @@ def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
     ratios: Metrics = {"touch_share_of_phase": _ratio(pushing, phase)}
     for i in range(pushing.shape[1]):
         ratios[f"touch_share_of_phase_agent{i}"] = _ratio(pushing[:, i], phase[:, i])
-    parts = torch.stack([_of_robots(sums, kind) for kind in DIRECTIONS])
-    for kind, part in zip(DIRECTIONS, parts, strict=True):
-        ratios[f"push_{kind}_share"] = _ratio(part, parts)
+    ratios["push_ahead_share"] = _ratio(_of_robots(sums, "ahead"), _of_robots(sums, "impulse"))
     return ratios
 
 

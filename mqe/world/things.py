@@ -112,7 +112,8 @@ def _read(thing: Thing) -> mujoco.MjSpec:
         for words, better in _HINTS.items():
             if words in reason:
                 hint = better
-        raise thing.error(f"MuJoCo does not read it ({reason}); {hint}") from None
+        what = text if is_file else "it"
+        raise thing.error(f"MuJoCo does not read {what} ({reason}); {hint}") from None
     if (model.jnt_type == _FREE).sum() > 1:
         raise thing.error("it has several free joints; make a thing of every free body")
     reach = np.abs(np.append(model.geom_rbound, model.body_pos)).max()

@@ -49,7 +49,7 @@ def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
     """Return the occlusion-based (OCB) reward (N, A): the cosine between the direction into the
     object and the direction to the goal.
 
-    Both are unit vectors of one frame.
+    Both are unit vectors (N, A, 2) or (N, 1, 2) of one frame.
     """
     return dot(inward, goal_direction)
 

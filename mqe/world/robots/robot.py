@@ -154,6 +154,12 @@ class RobotCfg:
             raise ConfigError(
                 f"robot {self.name}: trunk_shapes has a capsule; use boxes and spheres"
             )
+        count = len(self.wheels)
+        if count and not (NUM_LEGS <= count <= NUM_JOINTS and all(y for _, y, _ in self.wheels)):
+            raise ConfigError(
+                f"robot {self.name}: has {count} wheels; give it {NUM_LEGS} to {NUM_JOINTS}, left "
+                "and right of its middle"
+            )
 
     @property
     def mass(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,12 @@ def test_a_file_without_a_whole_robot_is_refused_in_one_line(
     with pytest.raises(ConfigError, match=match) as error:
         robots_of(str(path), 1)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("sides", [(1.0,), (0.2,) * 13, (0.2, -0.2, 0.0, -0.2)])
+def test_wheels_that_cannot_turn_the_robot_are_refused(sides: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match=f"has {len(sides)} wheels; give it 4 to 12, left and"):
+        replace(ROBOTS["go1"], wheels=tuple((0.1, y, 0.0) for y in sides))
 
 
 def test_a_teams_file_is_read_once(tmp_path: Path, monkeypatch) -> None:

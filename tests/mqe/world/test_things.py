@@ -247,7 +247,7 @@ MOTOR = '<actuator><motor joint="a"/></actuator>'
         (Thing("x", world(PLATED, more=f"<asset>{PLATE.format(1)}</asset>")), "paths of meshes"),
         (Thing("robot1", world(free_body("a"))), "a word other than floor, goal, robot0, robot1"),
         (Thing("my box", world(free_body("a"))), "a word other than"),
-        (Thing("x", "missing.xml"), "No such file"),
+        (Thing("x", "missing.xml"), r"does not read missing.xml \(No such file"),
         (Thing("x", world('<body pos="nan 0 0"><geom size=".1"/></body>')), "it reaches nan m"),
         (Thing("x", world('<body><joint/><joint/><geom size="1"/></body>')), "name every joint"),
     ],
