@@ -23,7 +23,7 @@ class Memory:
     def __init__(self, others: Sequence[str], memory_time: float = 5.0) -> None:
         """Remember bodies for ``memory_time`` [s]. ``others`` fill the places of a set."""
         self._slots = {f"teammates{k}": name for k, name in enumerate(others)}
-        self._memory_time = memory_time
+        self.memory_time = memory_time
         self.goal: tuple[float, float] | None = None
         self.load: float | None = None  # [100 N] push that slides the object, given
         self._track: deque[tuple[float, Pose]] = deque(maxlen=500)
@@ -31,36 +31,40 @@ class Memory:
         self.outline: dict[str, Pose] = {}  # points in the object's frame
         self._motion = np.zeros(2)  # [m/s] of the object
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the robot has a goal and an odometry."""
-        return self.goal is not None and bool(self._track)
-
     def move(self, time: float, pose: Pose) -> None:
         """Take the robot's pose by its odometry."""
         self._track.append((time, pose))
 
-    def detect(self, time: float, bodies: Mapping[str, Pose]) -> None:
-        """Remember poses in the robot's frame, seen at ``time``, which may have passed a while ago.
+    def silence(self, time: float, body: str | None = None) -> float:
+        """Return the time [s] since the last detection of ``body`` (default: the odometry)."""
+        last = self._seen.get(body) if body else (self._track[-1] if self._track else None)
+        return time - last[0] if last else math.inf
+
+    def detect(self, time: float, bodies: Mapping[str, Pose], frame: Pose | None = None) -> None:
+        """Remember poses in ``frame`` (default: the robot's), seen at ``time``, which may have
+        passed a while ago.
 
         Points of the object's outline are bodies as well.
         """
         if not self._track:
             return
         _, robot = min(self._track, key=lambda entry: abs(entry[0] - time))
+        frame = robot if frame is None else frame
         if "object" in bodies:
-            self._follow(time, composed(robot, bodies["object"]))
+            self._follow(time, composed(frame, bodies["object"]))
         for name, pose in bodies.items():
             if name.startswith("outline"):
                 self.outline[name] = relative(bodies["object"], pose)
             else:
-                self._seen[name] = time, composed(robot, pose)
+                self._seen[name] = time, composed(frame, pose)
 
     def _follow(self, time: float, pose: Pose) -> None:
         """Add a detection of the object to its velocity, or forget an object unseen for long."""
-        seen_at, before = self._seen.get("object", (-math.inf, pose))
+        if "object" not in self._seen:
+            return
+        seen_at, before = self._seen["object"]
         passed = time - seen_at
-        if passed >= self._memory_time:
+        if passed >= self.memory_time:
             self.outline = {}
             self._motion = np.zeros(2)
             return
@@ -90,7 +94,7 @@ class Memory:
             return self._own_velocity()[int(number[-1])]
         elif body in self._seen or (body in self.outline and "object" in self._seen):
             seen_at, pose = self._seen.get(body) or self._seen["object"]
-            age = (time - seen_at) / self._memory_time
+            age = (time - seen_at) / self.memory_time
             if body in self.outline:
                 pose = composed(pose, self.outline[body])
         if pose is None or age >= 1.0:

@@ -18,6 +18,7 @@ NOISE = (0.03, 0.03, 0.05)  # [m, m, rad] of one detection
 BIAS = (0.03, 0.03, 0.03)  # [m, m, rad] in an episode
 DRIFT = (0.02, 0.02, 0.002)  # of the distance walked: along, across, heading [rad/m]
 GRAZE = 0.005  # [m] depth in a body below which a line of sight only grazes it
+ROOM = (0.0, 0.0, 0.0)  # frame of the odometry
 LEAST_POINTS = 2  # of the outline, in a detection of the object
 
 
@@ -102,6 +103,22 @@ class Sensor:
             for center, axes, half in boxes[body]:
                 is_seen &= ~_crosses((start - center) @ axes, ways @ axes, half - GRAZE)
         return is_seen
+
+
+class MotionCapture:
+    """Cameras over the room, for a team with exact observations: every pose, without errors."""
+
+    def __init__(self, name: str, others: list[str]) -> None:
+        self.memory = Memory(others, math.inf)
+        self._name = name
+        self._others = others
+
+    def update(self, time: float, poses: dict[str, Pose], outline: np.ndarray, boxes: dict) -> None:
+        """Take the true scene after a control step: poses and outline points (P, 2)."""
+        self.memory.move(time, poses[self._name])
+        bodies = {name: poses[name] for name in ("object", *self._others)}
+        bodies |= {f"outline{k}": (*point, 0.0) for k, point in enumerate(outline)}
+        self.memory.detect(time, bodies, ROOM)
 
 
 def _crosses(start: np.ndarray, ways: np.ndarray, half: np.ndarray) -> np.ndarray:

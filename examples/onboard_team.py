@@ -2,7 +2,7 @@
 
 ``mapush export RUN team --suite onboard_90`` writes the folder of a team that learned with
 ``task.senses.name=onboard``, and ``python examples/onboard_team.py team`` runs it. The sensors see
-past objects of boxes.
+past objects of boxes. A team with exact observations has motion capture in their place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import mujoco
 import numpy as np
 from exported_team import Team, World, check_files, run_episode
 from onboard_memory import Memory, Pose, composed
-from onboard_sensor import Sensor
+from onboard_sensor import MotionCapture, Sensor
 
 # Of the library: [rad], [m], [s]
 SENSES = {"field_of_view": 1.5184, "sight": (0.3, 3.0), "memory_time": 5.0}
@@ -32,11 +32,12 @@ class Recording(Memory):
         super().__init__(others, memory_time)
         self._file = file
 
-    def write(self, topic: str, time: float, *poses: Pose) -> None:
+    def write(self, topic: str, time: float, *poses: Pose, frame: str = "odom") -> None:
         """Write a pose at ``time`` [s], or those of an outline."""
         spatial = [_spatial(pose) for pose in poses]
         seconds, nanoseconds = divmod(round(1e9 * time), 10**9)
-        message: dict[str, Any] = {"header": {"stamp": {"sec": seconds, "nanosec": nanoseconds}}}
+        stamp = {"sec": seconds, "nanosec": nanoseconds}
+        message: dict[str, Any] = {"header": {"stamp": stamp, "frame_id": frame}}
         if topic == "outline":
             message["poses"] = spatial
         else:
@@ -47,13 +48,14 @@ class Recording(Memory):
         super().move(time, pose)
         self.write("odom", time, pose)
 
-    def detect(self, time: float, bodies: Mapping[str, Pose]) -> None:
-        super().detect(time, bodies)
+    def detect(self, time: float, bodies: Mapping[str, Pose], frame: Pose | None = None) -> None:
+        super().detect(time, bodies, frame)
+        frame_id = "base_link" if frame is None else "odom"
         for name, pose in bodies.items():
             if not name.startswith("outline"):
-                self.write(f"detections/{name}", time, pose)
+                self.write(f"detections/{name}", time, pose, frame=frame_id)
         if "object" in bodies:
-            self.write("outline", time, *self.outline.values())
+            self.write("outline", time, *self.outline.values(), frame="object")
 
 
 def _spatial(pose: Pose) -> dict[str, Any]:
@@ -77,9 +79,13 @@ class SeenWorld(World):
         self._sensors = []
         for i, name in enumerate(self.names):
             others = [self.names[i - k] for k in range(1, len(self.names))]
-            self._sensors.append(Sensor(name, others, self._view, self._generator))
+            if self._view.field_of_view is None:
+                self._sensors.append(MotionCapture(name, others))
+            else:
+                self._sensors.append(Sensor(name, others, self._view, self._generator))
             if i == 0 and self._view.messages is not None:
-                recording = Recording(others, self._view.memory_time, self._view.messages)
+                memory_time = self._sensors[i].memory.memory_time
+                recording = Recording(others, memory_time, self._view.messages)
                 recording.write("goal_pose", 0.0, (*self.goal[:2], 0.0))
                 self._sensors[i].memory = recording
                 self._view.messages = None  # one episode
@@ -128,16 +134,20 @@ def main() -> int:
     arguments = parser.parse_args()
     check_files(arguments.folder)
     contract = json.loads((arguments.folder / "contract.json").read_text())
+    is_exact = not (contract["senses"] or arguments.field_of_view or arguments.sight)
     for name, default in SENSES.items():
-        if getattr(arguments, name, None) is None:
+        if not is_exact and getattr(arguments, name, None) is None:
             setattr(arguments, name, contract["senses"].get(name, default))
     world = SeenWorld(arguments.folder, contract, arguments)
     starts = np.load(arguments.folder / contract["starts"])
+    outcomes = []
     for i in range(min(arguments.num_episodes, len(starts["qpos"]))):
         start = {name: values[i] for name, values in starts.items()}
         outcome, seconds = run_episode(world, Team(arguments.folder, contract), start)
+        outcomes.append(outcome)
         sys.stdout.write(f"episode {i}: {outcome} after {seconds:.2f} s\n")
         sys.stdout.flush()
+    sys.stdout.write(f"{outcomes.count('success')} of {len(outcomes)} episodes succeeded\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A ROS 2 node between one robot's topics and an exported onboard team.
+"""A ROS 2 node between one robot's topics and an exported team, with or without onboard senses.
 
 ``python examples/ros2_bridge.py team --robot robot0`` runs on the robot, with ``rclpy``. With
 ``--messages FILE`` it reads recorded messages instead, one JSON object a line: ``topic`` and
@@ -10,9 +10,13 @@ topic              type                                     feeds
 odom               nav_msgs/Odometry                        the robot's odometry
 goal_pose          geometry_msgs/PoseStamped, odom's frame  the given goal
 detections/NAME    geometry_msgs/PoseStamped, robot's frame the last detection of object or robot
+                   or odom's frame (``header.frame_id``)
 outline            geometry_msgs/PoseArray, object's frame  points of its outline that were seen
 cmd_vel (output)   geometry_msgs/Twist                      velocity command of the gait
 ================== ======================================== =======================================
+
+The robot stands while its odometry is silent for ``STALE``. So it does, in a team with exact
+observations, without a recent pose of object and teammates.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ import numpy as np
 from onboard_memory import Memory, Pose
 
 DETECTIONS = "detections/"
+ODOMETRY = (0.0, 0.0, 0.0)  # the odometry's own frame
+STALE = 0.5  # [s]
 
 
 class Bridge:
@@ -38,12 +44,20 @@ class Bridge:
         """Read the contract in ``folder``, and the actor of ``robot``."""
         import onnxruntime
 
-        contract = json.loads((folder / "contract.json").read_text())
-        names = [described["name"] for described in contract["robots"]]
+        described = folder / "contract.json"
+        if not described.is_file():
+            raise SystemExit(f"{folder} has no contract.json; name a folder of mapush export")
+        contract = json.loads(described.read_text())
+        names = [entry["name"] for entry in contract["robots"]]
+        if robot not in names:
+            raise SystemExit(f"--robot {robot}: the team has {', '.join(names)}")
         i = names.index(robot)
         self.others = [names[i - k] for k in range(1, len(names))]
         self.period = 1.0 / contract["rates"]["decision_hz"]
-        self.memory = Memory(self.others, contract["senses"].get("memory_time", 5.0))
+        memory_time = 5.0 if contract["senses"] else math.inf
+        self.memory = Memory(self.others, contract["senses"].get("memory_time", memory_time))
+        self._known = () if contract["senses"] else ("object", *self.others)
+        self._frame = ""
         inputs = contract["models"][f"actor_agent{i}.onnx"]["inputs"]
         self._inputs = inputs["obs"]["names"]
         # The memory of a recurrent actor, zeros at the start
@@ -56,25 +70,38 @@ class Bridge:
     def receive(self, topic: str, message: Mapping[str, Any]) -> None:
         """Take a message. Raise KeyError for an unknown topic."""
         time = _seconds(message["header"]["stamp"])
+        frame = message["header"].get("frame_id", "")
         if topic == "odom":
+            self._frame = frame
             self.memory.move(time, _planar(message["pose"]["pose"]))
         elif topic == "goal_pose":
             x, y, _ = _planar(message["pose"])
             self.memory.goal = (x, y)
         elif topic.removeprefix(DETECTIONS) in ("object", *self.others):
-            self.memory.detect(time, {topic.removeprefix(DETECTIONS): _planar(message["pose"])})
+            body = {topic.removeprefix(DETECTIONS): _planar(message["pose"])}
+            self.memory.detect(time, body, ODOMETRY if frame and frame == self._frame else None)
         elif topic == "outline":
             points = enumerate(message["poses"])
             self.memory.outline = {f"outline{k}": _planar(pose) for k, pose in points}
         else:
             raise KeyError(topic)
 
+    def missing(self, time: float) -> list[str]:
+        """Return the topics that the robot waits for."""
+        memory = self.memory
+        topics = [] if memory.goal else ["goal_pose"]
+        if memory.silence(time) > STALE:
+            topics.append("odom")
+        return topics + [
+            DETECTIONS + name for name in self._known if memory.silence(time, name) > STALE
+        ]
+
     def command(self, time: float) -> np.ndarray:
         """Return the velocity command: forwards, left [m/s], and yaw rate [rad/s].
 
-        It is 0 without a goal or an odometry.
+        It is 0 while topics are missing.
         """
-        if not self.memory.is_ready:
+        if self.missing(time):
             return np.zeros(3)
         obs = self.memory.numbers(self._inputs, time)[None].astype(np.float32)
         command, *hidden = self._actor.run(None, {"obs": obs, **self._hidden})
@@ -110,9 +137,16 @@ def _planar(pose: Mapping[str, Any]) -> Pose:
     return at["x"], at["y"], math.atan2(sine, cosine)
 
 
+def _waits_for(topics: list[str]) -> str:
+    return f"waits for {', '.join(topics)}"
+
+
 def spin(bridge: Bridge) -> None:
     """Serve the robot's topics until the node is stopped."""
-    import rclpy
+    try:
+        import rclpy
+    except ModuleNotFoundError:
+        raise SystemExit("no rclpy: source ROS 2's setup, or name --messages FILE") from None
     from geometry_msgs.msg import PoseArray, PoseStamped, Twist
     from nav_msgs.msg import Odometry
     from rosidl_runtime_py import message_to_ordereddict
@@ -129,9 +163,12 @@ def spin(bridge: Bridge) -> None:
 
     def decide() -> None:
         command = Twist()
-        values = bridge.command(1e-9 * node.get_clock().now().nanoseconds)
+        time = 1e-9 * node.get_clock().now().nanoseconds
+        values = bridge.command(time)
         command.linear.x, command.linear.y, command.angular.z = map(float, values)
         publisher.publish(command)
+        if missing := bridge.missing(time):
+            node.get_logger().warning(_waits_for(missing), throttle_duration_sec=2.0)
 
     listen(Odometry, "odom")
     listen(PoseStamped, "goal_pose")
@@ -159,7 +196,10 @@ def main() -> int:
     with arguments.messages.open() as lines:
         for time, command in bridge.replay(lines):
             x, y, turning = command
-            sys.stdout.write(f"{time:.2f} s: {x:.2f} m/s, {y:.2f} m/s, {turning:.2f} rad/s\n")
+            said = f"{x:.2f} m/s, {y:.2f} m/s, {turning:.2f} rad/s"
+            if missing := bridge.missing(time):
+                said = _waits_for(missing)
+            sys.stdout.write(f"{time:.2f} s: {said}\n")
     return 0
 
 

@@ -144,6 +144,17 @@ def test_the_onboard_example_knows_what_its_sensors_see(exported, monkeypatch) -
     np.testing.assert_allclose(seen[:, :-1][is_known], exact[is_known], atol=1e-6)
 
 
+def test_under_motion_capture_robots_know_the_true_scene(exported) -> None:
+    contract = json.loads((exported / "contract.json").read_text())
+    view = SimpleNamespace(field_of_view=None, seed=0, messages=None)
+    world = onboard_team.SeenWorld(exported, contract, view)
+    names = exported_team.Team(exported, contract).names
+    starts = dict(np.load(exported / "starts.npz"))
+    world.begin({name: values[1] for name, values in starts.items()})
+    exact = exported_team.World.observations(world, names)
+    np.testing.assert_allclose(world.observations(names), exact, atol=1e-6)
+
+
 def follow_the_environment(exported: Path, cfg: config.RunCfg, folder: Path) -> None:
     """Compare the environment's second world with the example for four decisions."""
     env = make_env(cfg.env, cfg.sim, cfg.task, 7)

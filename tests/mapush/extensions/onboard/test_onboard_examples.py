@@ -173,11 +173,17 @@ class Echo:
 @pytest.fixture
 def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ros2_bridge.Bridge:
     names = ["object_x", "robot0_y", "goal_x", "object_age", "outline0_present", "outline0_x"]
+    return make_bridge(names, {"name": "onboard"}, tmp_path, monkeypatch)
+
+
+def make_bridge(
+    names: list[str], senses: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ros2_bridge.Bridge:
     inputs = {"obs": {"names": names}, "hidden": {"shape": ["batch", 2]}}
     contract = {
         "robots": [{"name": "robot0"}, {"name": "robot1"}],
         "rates": {"decision_hz": 10.0},
-        "senses": {"name": "onboard"},
+        "senses": senses,
         "models": {"actor_agent1.onnx": {"inputs": inputs}},
     }
     (tmp_path / "contract.json").write_text(json.dumps(contract))
@@ -207,6 +213,49 @@ def test_the_bridge_stands_without_a_goal(bridge) -> None:
     with pytest.raises(KeyError, match="imu"):
         bridge.receive("imu", message(0.0, (0.0, 0.0, 0.0)))
     assert "rclpy" not in sys.modules
+
+
+def test_a_team_with_exact_observations_waits_for_each_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Motion capture sends places in the odometry's frame, and the outline once."""
+    names = ["object_x", "robot0_x", "goal_x", "outline0_x"]
+    bridge = make_bridge(names, {}, tmp_path, monkeypatch)
+    assert bridge.missing(0.0) == ["goal_pose", "odom", "detections/object", "detections/robot0"]
+    mate = message(0.0, (2.0, 1.5, 0.0))
+    sent = {
+        "odom": message(0.0, (1.0, 0.0, 0.0), is_odom=True),
+        "goal_pose": message(0.0, (5.0, 0.0, 0.0)),
+        "detections/object": message(0.0, (3.0, 0.5, 0.0)),
+        "detections/robot0": mate,
+    }
+    outline = message(0.0, (-0.5, 0.0, 0.0))
+    bridge.receive("outline", {"header": outline["header"], "poses": [outline["pose"]]})
+    for topic, content in sent.items():
+        content["header"]["frame_id"] = "room"
+        bridge.receive(topic, content)
+    assert bridge.command(0.5).tolist() == [2.0, 1.0, 4.0]
+    assert bridge.memory.numbers(names, 0.5)[3] == 1.5
+    # Places in the robot's own frame
+    bridge.receive("detections/robot0", mate | {"header": mate["header"] | {"frame_id": "trunk"}})
+    assert bridge.memory.numbers(names, 0.5)[1] == 2.0
+    for topic in ("odom", "detections/object"):
+        sent[topic]["header"]["stamp"]["sec"] = 6
+        bridge.receive(topic, sent[topic])
+    assert bridge.missing(6.4) == ["detections/robot0"]
+    assert not bridge.command(6.4).any()
+    assert bridge.memory.numbers(names, 6.4)[3] == 1.5  # the outline is kept
+    assert bridge.missing(6.6) == ["odom", "detections/object", "detections/robot0"]
+
+
+def test_the_bridge_names_what_it_lacks(bridge, tmp_path: Path, monkeypatch) -> None:
+    with pytest.raises(SystemExit, match="--robot robot7: the team has robot0, robot1"):
+        ros2_bridge.Bridge(tmp_path, "robot7")
+    with pytest.raises(SystemExit, match="nowhere has no contract.json"):
+        ros2_bridge.Bridge(tmp_path / "nowhere", "robot0")
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    with pytest.raises(SystemExit, match="no rclpy: source ROS 2's setup"):
+        ros2_bridge.spin(bridge)
 
 
 def test_the_bridge_is_told_a_push_in_newton(bridge, tmp_path: Path, monkeypatch) -> None:
