@@ -4,6 +4,8 @@ A message has four numbers, the sender's place and heading in its odometry frame
 decision later. N worlds, A robots.
 
 mapush train --preset onboard_any --import onboard_places --set task.senses.name=onboard_places
+
+Suites have the senses ``onboard``, without messages: name these ones in ``mapush test``, too.
 """
 
 from dataclasses import dataclass
