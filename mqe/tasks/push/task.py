@@ -54,6 +54,7 @@ class PushTask(TermTask):
         """
         device = robots.device
         self.cfg = cfg
+        self.robots = robots.cfgs
         self.num_agents = len(robots)
         self.decision_period = cfg.decision_period
         self.max_episode_length = cfg.num_steps

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,6 +92,25 @@ def test_robots_on_the_far_side_walk_round_it(script: PressingScript) -> None:
     actions = script(seen((3.0, 0.0), [(1.2, 0.6), (1.2, -0.6)]))
     assert actions[0, 0, 1] > 0.5
     assert actions[0, 1, 1] < -0.5
+
+
+@pytest.mark.parametrize(
+    ("place", "action"),
+    [
+        ((-0.9, -0.125), (1.0, 0.0, -0.14)),  # at the side: straight on, turning by 0.07 rad
+        ((-1.4, -0.125), (math.cos(0.3) ** 2, -0.02, -1.0)),  # in the funnel: at 0.3 rad to it
+        ((-0.9, -0.725), (-1.0, -0.15, -1.0)),  # beside it: back, its tail turning to the lane
+    ],
+)
+def test_a_robot_on_wheels_drives_where_another_walks_aside(
+    env: MultiAgentEnv, monkeypatch, place: tuple[float, float], action: tuple[float, float, float]
+) -> None:
+    wheels = SimpleNamespace(wheels=((0.2, 0.2, 0.0),), foot_radius=0.1)
+    monkeypatch.setattr(env.task, "robots", (env.scene.robots[0], wheels))
+    script = PressingScript(env.task, env.task.obs_names(0), env.decision_period, env.device)
+    actions = script(seen((3.0, 0.0), [(-0.9, 0.225), place]))
+    torch.testing.assert_close(actions[0, 1], tensor(action), atol=1e-4, rtol=0.0)
+    torch.testing.assert_close(actions[0, 0], tensor([1.0, 0.0, 0.0]), atol=1e-4, rtol=0.0)
 
 
 @pytest.mark.parametrize("name", ["mirror", "turn", "numbers"])
