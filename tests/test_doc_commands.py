@@ -43,6 +43,7 @@ NOT_RUN = {
     "mapush test RUN --suite gait": "minutes, as the line before",
     "mapush test pretrained:any --suite mixed --set 'env.robots=[go1,al": "a file with a gait",
     "mapush train --preset laptop_team --set 'env.robots=[go2": "a file with a gait",
+    "mapush train --preset laptop_team --set 'env.robots=[go1,j": "a file of a base on wheels",
     "mapush train --preset benchmarks/pair.yaml --set 'env.robots=[go2": "a file with a gait",
     "mapush train --preset benchmarks/pair_happo.yaml --set 'env.robots=[go2": "a file with a gait",
     "mapush doctor --sim isaacgym": "Isaac Gym",
