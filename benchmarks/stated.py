@@ -32,7 +32,7 @@ BASELINES = {  # policies and planners among obstacles, on fewer maps
     "scripted_solo": ("scripted_solo", ""),
 }
 EPISODES = 300
-SHIPPED_GAITS = ("go1_push", "go1_velocity", "go2_push", "go2_velocity")
+SHIPPED_GAITS = ("go1_push", "go1_strong", "go1_velocity", "go2_push", "go2_velocity")
 
 
 @dataclass(frozen=True)
