@@ -24,8 +24,8 @@ from mqe.tasks.push.terminations import TERMINATIONS
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
     """Turn the metrics (N,) of N episodes into the calculator's, beside the rates of ``REPORT``.
 
-    A robot may collapse with any end of the episode. Metrics without any episode to count are None.
-    The keys:
+    A robot may collapse, or robots be tangled, with any end of the episode. Metrics without any
+    episode to count are None. The keys:
 
     - ``num_episodes``, ``num_successes``, ``num_broken``
     - ``timeout_rate``
@@ -117,6 +117,7 @@ def describe(metrics: Metrics) -> str:
         ("falls", event("fall_rate")),
         ("time-outs", event("timeout_rate")),
         ("collapses", event("collapse_rate")),
+        ("tangles", event("tangle_rate")),
         ("collaboration degree", formatted("collaboration_degree")),
         ("collaboration degree, reference's", formatted("collaboration_degree_reference")),
     ]
@@ -133,7 +134,7 @@ def describe(metrics: Metrics) -> str:
 
 
 REPORT = Report(
-    rates=("success", "collision", "fall", "collapse"),
+    rates=("success", "collision", "fall", "collapse", "tangle"),
     headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
     outcomes=TEAM_OUTCOMES,
     summarize=summarize,

@@ -29,6 +29,9 @@ EFFORT_TIME = 1.0  # [s] over which pushes are averaged: legs push in jolts
 LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares
 LEAST_FORCE = 1e-3  # [N] a force has a direction
 NOSE_ANGLE = math.radians(60.0)  # a push within this angle of the nose is ahead, of the tail back
+TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
+# [s] A shorter gap is no interruption: legs that are caught in one another still step.
+GAP_TIME = 0.1
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 # [m] trunk to the object's origin, the reference's definition
 REFERENCE_COLLABORATION_DISTANCE = 1.0
@@ -149,12 +152,40 @@ class Effort:
         return least * (~is_out).sum(dim=1) / total
 
 
+class TangleTimers:
+    """How long each pair of robots has been in contact, and how long ago they touched."""
+
+    SIZE = 2  # numbers a pair
+
+    def __init__(self, values: Tensor) -> None:
+        """Keep the timers in ``values`` (N, P, 2) [s]: contact, time since the last touch.
+
+        Zeros stand for separate robots.
+        """
+        self.values = values
+
+    def update(self, is_touching: Tensor) -> None:
+        """Add one control step. ``is_touching`` (N, P) bool marks the pairs in contact at
+        its end.
+        """
+        contact, gap = self.values.unbind(dim=-1)
+        gap.add_(STEP_DT).masked_fill_(is_touching, 0.0)
+        is_kept = is_touching | ((contact > 0.0) & (gap < GAP_TIME - 0.5 * STEP_DT))
+        contact.add_(STEP_DT).mul_(is_kept)
+
+    @property
+    def tangled(self) -> Tensor:
+        """(N, P) bool: the pair has been in contact for too long."""
+        return self.values[..., 0] > TANGLE_TIME - 0.5 * STEP_DT
+
+
 class StepMemory:
     """What a push task remembers from one control step to the next."""
 
     def __init__(self, memory: Memory, constants: PushConstants, robots: Robots) -> None:
         """Keep everything in ``memory``."""
         num_agents = constants.num_agents
+        num_pairs = len(constants.pairs.robots)
         # (N,) [m] the object's nearest approach to the goal
         self.nearest = memory.remember("nearest", start=torch.inf)
         self.effort = Effort(memory.remember("effort", num_agents))
@@ -167,6 +198,7 @@ class StepMemory:
         self.rest: Tensor | None = None  # (N,) [s] the object's resting time at the goal
         if constants.cfg.success_rest_s > 0.0:
             self.rest = memory.remember("rest")
+        self.tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
 
 
 class SceneFeatures:
@@ -451,6 +483,7 @@ class StepFeatures(SceneFeatures):
         self.prev = prev
         self._steps = steps
         self._collapse = steps.collapse
+        self._tangle = steps.tangle
         self._rest = steps.rest
         self._is_out = is_out
 
@@ -519,6 +552,14 @@ class StepFeatures(SceneFeatures):
         if self._is_out is not None:
             collapsed = collapsed & ~self._is_out
         return collapsed.any(dim=1)
+
+    @cached_property
+    def is_tangled(self) -> Tensor:
+        """(N,) bool: two robots have touched for a while. The first read counts this control
+        step.
+        """
+        self._tangle.update(self.is_touching)
+        return self._tangle.tangled.any(dim=1)
 
     @cached_property
     def never(self) -> Tensor:

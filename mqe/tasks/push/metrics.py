@@ -45,6 +45,7 @@ MEASURES.update(
             lambda step: step.is_together[:, 1],
         ),
         "collapse": MeasureTerm("1 while a robot has collapsed", lambda step: step.is_collapsed),
+        "tangle": MeasureTerm("1 while two robots are tangled", lambda step: step.is_tangled),
         "contact_impulse": MeasureTerm(
             "impulse of the robot on the object",
             lambda step: length(step.state.contact_force) * STEP_DT,
@@ -68,6 +69,9 @@ METRICS.update(
         "fall": MetricTerm("1 for an end by a roll, a pitch or a height", _fall),
         "collapse": MetricTerm(
             "1 for a collapse at any time of the episode", lambda e: e.happened("collapse")
+        ),
+        "tangle": MetricTerm(
+            "1 for a tangle at any time of the episode", lambda e: e.happened("tangle")
         ),
         "episode_time_s": MetricTerm(
             "length of the episode; if success does not end it, until the first success",

@@ -91,6 +91,7 @@ FIRST = {
     "collision": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],
     "fall": [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
     "collapse": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+    "tangle": [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0],
     "episode_time_s": [0.06, 0.16, 0.02, 0.10, 0.10, 0.20, 0.04],
     "collaboration_degree": [0.5, 0.25, NAN, NAN, NAN, NAN, 1.0],
     "collaboration_degree_reference": [0.0, 0.5, NAN, NAN, NAN, NAN, 1.0],
@@ -112,6 +113,7 @@ def test_counts_first_episodes_only() -> None:
     assert metrics["fall_rate"] == pytest.approx(1 / 7)
     assert metrics["timeout_rate"] == pytest.approx(1 / 7)
     assert metrics["collapse_rate"] == 0.0
+    assert metrics["tangle_rate"] == pytest.approx(2 / 7)
     assert metrics["num_broken"] == 1
     assert metrics["success_rate_spawned"] == pytest.approx(2 / 6)
     assert metrics["success_spawned_ci95"] == pytest.approx(list(wilson_interval(2, 6)))

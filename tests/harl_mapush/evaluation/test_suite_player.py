@@ -22,6 +22,7 @@ KNOWN = {
     "fall_rate",
     "collision_rate",
     "collapse_rate",
+    "tangle_rate",
     "timeout_rate",
     "num_broken",
     "lesser_contact_share",

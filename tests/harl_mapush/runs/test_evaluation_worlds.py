@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import config, test, train, viewing
-from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import measure
+from harl_mapush.evaluation.push_watcher import PushWatcher
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mqe import pretrained
@@ -87,7 +88,8 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
     assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "separated", 0)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     # Two worlds alone: other last bits than in a block.
-    figures = evaluate(env, load_team(folder, env))
+    watcher = PushWatcher(env)
+    episodes = first_episodes(env, load_team(folder, env), watchers=(watcher,))
     env.close()
     assert caplog.text == ""
     out = tmp_path / "figures.json"
@@ -106,8 +108,9 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
     request = Request(cfg, (0,), 2, folder, is_watched=True)
     measured = measure(request)
     assert out.read_text() == json.dumps(measured, indent=2) + "\n"
-    for name in ("success_rate", "finished_time_s", "timeout_rate"):
-        assert measured[name] == pytest.approx(figures[name], abs=1e-4)
+    assert measured["success_rate"] == float(episodes["success"].mean())
+    distance = float(watcher.episodes()["end_distance"].mean())
+    assert measured["end_distance_m"] == pytest.approx(distance, abs=1e-4)
 
     env = make_env(EnvCfg(num_envs=2), SimCfg(**SIM), PushCfg(), seed=1)
     with caplog.at_level(logging.WARNING):

@@ -186,6 +186,7 @@ def test_metrics_of_a_step() -> None:
             "collaboration": 0.0,
             "collaboration_reference": 0.0,
             "collapse": 0.0,
+            "tangle": 0.0,
             "contact_impulse_agent0": 0.1,
             "contact_impulse_agent1": 0.0,
         }
@@ -198,11 +199,11 @@ def test_metrics_of_a_step() -> None:
 
 def test_episode_metrics() -> None:
     task = make_task()
-    # Steps at work, twice; steps collapsed; both agents' impulses
+    # Steps at work, twice; steps collapsed and tangled; both agents' impulses
     sums = tensor(
         [
-            [50.0, 20.0, 0.0, 3.0, 1.0],
-            [50.0, 20.0, 1.0, 0.0, 0.0],
+            [50.0, 20.0, 0.0, 7.0, 3.0, 1.0],
+            [50.0, 20.0, 1.0, 0.0, 0.0, 0.0],
         ]
     )
     names = list(TERMINATIONS)
@@ -216,6 +217,7 @@ def test_episode_metrics() -> None:
     assert metrics["collision"].tolist() == [0.0, 1.0]
     assert metrics["fall"].tolist() == [0.0, 0.0]
     assert metrics["collapse"].tolist() == [0.0, 1.0]
+    assert metrics["tangle"].tolist() == [1.0, 0.0]
     torch.testing.assert_close(metrics["episode_time_s"], tensor([2.0, 1.0]))
     nan = math.nan
     for name, expected in (
@@ -287,7 +289,7 @@ def test_independent_spawns_are_lost_at_the_first_step() -> None:
     assert not separated.step(torch.zeros(256, 2, 3)).terminated.any()
 
 
-# How long robots have been down: what the task keeps between control steps.
+# How long robots have been down or in contact: what the task keeps between control steps.
 
 
 def crouching() -> SceneState:
@@ -330,6 +332,22 @@ def test_a_collapse_may_be_counted_without_ending_anything() -> None:
     assert (ends, metrics["collapse"]) == ([], 1.0)
 
 
+def test_a_lasting_contact_is_a_tangle_of_its_own_pair() -> None:
+    task = make_task(num_agents=3)
+    apart = make_state(
+        [[-3.0, 0.0], [3.0, 1.0], [0.0, 4.0]], [0.0] * 3, [0.0, 0.0], 0.0, [2.0, 5.0]
+    )
+    touch = [
+        changed(apart, robot_contact_force=20.0 * torch.eye(3)[k].view(1, 3, 1).expand(1, 3, 3))
+        for k in range(3)
+    ]
+    assert last_ending(task, touch[0], 49)[1]["tangle"] == 0.0
+    assert last_ending(task, touch[1], 49)[1]["tangle"] == 0.0  # another pair is another contact
+    assert last_ending(task, touch[1], 1) == ([], metrics_of(task, touch[1]) | {"tangle": 1.0})
+    task.begin(tensor([True]))
+    assert last_ending(task, touch[1], 49)[1]["tangle"] == 0.0
+
+
 def test_what_is_counted_resumes_exactly_from_its_saved_state() -> None:
     task = make_task()
     other = make_task()
@@ -342,7 +360,7 @@ def test_what_is_counted_resumes_exactly_from_its_saved_state() -> None:
         assert torch.equal(ours.terminations, theirs.terminations)
         assert torch.equal(ours.measures, theirs.measures)
         assert bool(ours.terminations[-1]) == (k >= 1)
-    assert ours.measures[0, 2].item() == 1.0
+    assert ours.measures[0, 2:4].tolist() == [1.0, 1.0]
 
 
 def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:
@@ -360,3 +378,4 @@ def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:
     assert env.episode_metrics["collapse"].tolist() == [0.0, 1.0]
     assert env.episode_metrics["fall"].tolist() == [0.0, 0.0]
     assert env.statistics()["collapse_rate"] == 1.0
+    assert env.statistics()["tangle_rate"] == 0.0

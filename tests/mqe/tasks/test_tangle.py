@@ -1,4 +1,4 @@
-"""Contacts between robots: forces on both simulators, and entangled starts."""
+"""Contacts between robots: forces on both simulators, durations, and entangled starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, tensor
 
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_simulator
-from mqe.tasks.push.features import Pairs
+from mqe.tasks.push.features import Pairs, TangleTimers
 from mqe.tasks.push.layouts import (
     CLOSE_DISTANCE,
     CLOSE_MARGIN,
@@ -112,6 +112,24 @@ def test_forces_lie_where_they_are_looked_for() -> None:
         ).robot_contact_force.shape[1]
         == 1
     )
+
+
+def test_letting_go_for_a_moment_is_no_interruption() -> None:
+    timers = TangleTimers(torch.zeros(1, 1, 2))
+    longest = []
+    for gap in (4, 5):
+        timers.values.zero_()
+        run = 0
+        for k in range(100):
+            timers.update(tensor([[k % 10 >= gap]]))
+            run = max(run, round(timers.values[0, 0, 0].item() / 0.02))
+        longest.append(run)
+    # From step 4 to the end; contacts of 5 steps and the 4 that follow them.
+    assert longest == [
+        96,
+        9,
+    ]
+    assert timers.tangled.tolist() == [[False]]
 
 
 # Starts with two robots close together.
