@@ -224,8 +224,8 @@ def wander(walker: Walker) -> dict[str, float]:
     }
 
 
-def push_wall(walker: Walker) -> dict[str, float]:
-    """Walk into a wall and measure the mean force."""
+def push_wall(walker: Walker, speed: float = PUSHING_SPEED) -> dict[str, float]:
+    """Walk into a wall with commands of ``speed`` [m/s] and measure the mean force."""
     wall = OBJECTS["cuboid"].with_mass(WALL_MASS)
     worlds = GaitWorlds(walker, NUM_PUSHING, obj=wall, start=-WALL_DISTANCE)
     forces = []
@@ -234,9 +234,10 @@ def push_wall(walker: Walker) -> dict[str, float]:
         forces.append(float(state.contact_force[:, 0, 0].mean()))
 
     for step in range(round(PUSHING_TIME / STEP_DT)):
-        speed = PUSHING_SPEED if step * STEP_DT > PUSHING_SETTLE else 0.0
+        has_landed = step * STEP_DT > PUSHING_SETTLE
         is_measured = step >= round((PUSHING_TIME - PUSHING_MEASURED) / STEP_DT)
-        worlds.advance(worlds.along_x(speed), watch if is_measured else None)
+        command = worlds.along_x(speed if has_landed else 0.0)
+        worlds.advance(command, watch if is_measured else None)
     worlds.close()
     force = sum(forces) / len(forces)
     return {

@@ -18,7 +18,7 @@ from mqe.world.actuators import TargetDelay
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy, quat_from_yaw, wrap_to_pi
 from mqe.world.layout import Layout
-from mqe.world.objects import ObjectCfg
+from mqe.world.objects import ROBOT_FLOOR_FRICTION, ObjectCfg
 from mqe.world.robots import DEFAULT_ROBOT
 from mqe.world.scene import ACTUATOR_LAG, STEP_DT, build_scene, pack_layout, read_state
 from mqe.world.state import SceneState
@@ -38,7 +38,7 @@ class Walker:
     worlds.
 
     ``robot`` is the robot's registered name. ``model`` is its description, "physical" or
-    "reference".
+    "reference". ``foot_friction`` is its friction on the floor.
     """
 
     policy: GaitPolicy
@@ -46,6 +46,7 @@ class Walker:
     seed: int
     robot: str = DEFAULT_ROBOT
     model: str = "reference"
+    foot_friction: float = ROBOT_FLOOR_FRICTION
 
 
 class GaitWorlds:
@@ -65,7 +66,13 @@ class GaitWorlds:
         ``latency`` (N,) int64 delays joint targets [physics steps] beyond the motors' lag (None: no
         delay).
         """
-        self.scene = build_scene(1, obj, robots=walker.robot, model=walker.model)
+        self.scene = build_scene(
+            1,
+            obj,
+            robots=walker.robot,
+            model=walker.model,
+            foot_friction=(walker.foot_friction,),
+        )
         self.sim = make_simulator(walker.sim, self.scene.model, num_envs)
         self.num_envs = num_envs
         self.device = self.sim.device
