@@ -163,6 +163,24 @@ def test_a_condition_belongs_to_a_rows_worlds(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+def test_a_gait_belongs_to_the_rows_of_its_own_robots(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = loaded("benchmarks/results.py", monkeypatch)
+    jobs = [
+        results.Measurement("team2", "pretrained:any", "cuboid", 2),  # by the suite
+        results.Measurement("robustness", "pretrained:cuboid_happo"),  # by the policy
+        results.Measurement("doors", "planner", note="task.team=pretrained:team2"),  # by its team
+        results.Measurement("robustness", "pretrained:cuboid"),
+    ]
+    rows = [{name: getattr(job, name) for name in results.KEY} for job in jobs]
+    before = [results.worlds(row) for row in rows]
+    monkeypatch.setattr(results, "actor_digest", lambda name: name.replace("go1_push", "new"))
+    pushed = [results.worlds(row) for row in rows]
+    monkeypatch.setattr(results, "actor_digest", lambda name: name)
+    named = [results.worlds(row) for row in rows]
+    assert [a == b for a, b in zip(pushed, named, strict=True)] == [False, False, False, True]
+    assert len({*before, *named}) == 2 * len(rows)
+
+
 def test_an_entry_of_a_leaderboard_states_worlds_rate_and_origin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

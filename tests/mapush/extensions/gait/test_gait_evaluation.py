@@ -194,6 +194,18 @@ def test_collapses_are_counted_by_command():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("speed", "friction", "force"), [(1.0, 0.8, 71.0), (1.0, 0.55, 65.4)])
+def test_the_strong_gait_presses_as_its_page_says(
+    monkeypatch, speed: float, friction: float, force: float
+) -> None:
+    monkeypatch.setattr("mapush.extensions.gait.examination.PUSHING_TIME", 7.0)
+    monkeypatch.setattr("mapush.extensions.gait.examination.NUM_PUSHING", 8)
+    gait = load_gait("pretrained:go1_strong", torch.device("cpu"), ROBOTS["go1"])
+    walker = Walker(gait, SIM, 0, model="physical", foot_friction=friction)
+    assert push_wall(walker, speed)["push_ahead_n"] == pytest.approx(force, abs=1.5)
+
+
+@pytest.mark.slow
 def test_a_robot_leans_on_a_soft_contact_and_does_not_hammer() -> None:
     gait = load_gait("pretrained:go1_velocity", torch.device("cpu"), ROBOTS["go1"])
     walker = Walker(gait, SIM, 0, model="physical")
