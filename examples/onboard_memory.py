@@ -120,7 +120,7 @@ class Memory:
 
 
 def composed(frame: Pose, pose: Pose) -> Pose:
-    """Return a pose in ``frame`` as a pose in the frame's own frame."""
+    """Return a pose, given in ``frame``, in the frame in which ``frame`` is given."""
     cos, sin = math.cos(frame[2]), math.sin(frame[2])
     x = frame[0] + cos * pose[0] - sin * pose[1]
     y = frame[1] + sin * pose[0] + cos * pose[1]
